@@ -27,7 +27,7 @@ _NAMES = {
         StudentT""",
     "gate": """CorrelatedGaussian DropBlock Dropout Gate GaussianChaos IIDGaussian Mechanism design
         load_noise_state_dict noise_state_dict""",
-    "inject": "Attachment NoiseInjection Ramp attach audit resolve_stages sites",
+    "inject": "Adaptive Attachment NoiseInjection Ramp Schedule attach audit resolve_stages sites",
     "run.advice": "advise",
     "train.task": "ImageClassifier",
 }

@@ -19,7 +19,7 @@ def test_every_key_in_the_help_is_one_that_the_parser_takes(tmp_path, command):
     assert config["noise"]["gate"]["init_args"]["log_std"] == 0.5
     assert config["data"]["init_args"]["batch_size"] == 64
     status, out, _ = command("fit", "--help", "all")
-    assert status == 0 and "--noise.class_axis" in out and "--trainer.precision" in out
+    assert status == 0 and "--noise.monte_carlo" in out and "--trainer.precision" in out
 
 
 def test_fit_ends_with_its_files_and_the_next_command(command):

@@ -171,7 +171,7 @@ def test_a_check_leaves_no_trace():
         assert torch.equal(stream, torch.get_rng_state())
 
 
-def test_monte_carlo_averages_probabilities_and_measures_disagreement():
+def test_monte_carlo_averages_probabilities():
     with gated(train=False) as (model, x, handle), torch.no_grad():
         plain = model(x)
         parts = []
@@ -182,9 +182,6 @@ def test_monte_carlo_averages_probabilities_and_measures_disagreement():
             averaged = model(x)
         assert torch.allclose(averaged.exp(), torch.stack(parts).mean(0), atol=1e-6)
         assert torch.equal(model(x), plain)  # and after it evaluation is the identity again
-        entropy = -(averaged.exp() * averaged).sum(-1)
-        assert torch.allclose(handle.uncertainty["entropy"], entropy, atol=1e-6)
-        assert (handle.uncertainty["mutual_information"] >= 0).all()
         with handle.monte_carlo(3, step=1):
             assert not torch.equal(model(x), averaged)
 

@@ -152,33 +152,27 @@ def test_channels_last_stays():
         assert maps[handle.sites[0].module][1].is_contiguous(memory_format=torch.channels_last)
 
 
-def test_the_class_axis_of_dense_outputs_is_said():
+def test_monte_carlo_of_dense_outputs_has_its_classes_on_axis_1():
     model, x = Dense().eval(), images(8)
     with cg.attach(model, gate(), "body") as handle, torch.no_grad():
-        for axis in (None, 0):
-            with handle.monte_carlo(3, class_axis=axis):
-                with pytest.raises(ValueError, match="class_axis="):
-                    model(x)
         parts = []
         for draw in (1, 2, 3):
             with handle.forced(draw):
                 parts.append(model(x).softmax(1))
-        with handle.monte_carlo(3, class_axis=1):
+        with handle.monte_carlo(3):
             mean = model(x)
         assert torch.allclose(mean.exp(), torch.stack(parts).mean(0), atol=1e-6)
-        assert handle.uncertainty["entropy"].shape == (4, 8, 8)
 
 
 @pytest.mark.parametrize("kind", ["dict", "tuple", "dataclass"])
-def test_structured_outputs_are_checked_gated_and_averaged(kind):
+def test_structured_outputs_are_checked_and_gated(kind):
     model, x = Returning(kind), images(32)
     with cg.attach(model.train(), gate(), "L4") as handle:
         assert handle.sites[0].module == "backbone.layer4"
         assert not torch.equal(logits(model(x)), logits(model(x)))
-        with torch.no_grad(), handle.monte_carlo(2):
-            averaged = model.eval()(x)
-        assert type(averaged) is type(model(x))
-        assert torch.allclose(logits(averaged).exp().sum(-1), torch.ones(4), atol=1e-5)
+        with torch.no_grad(), pytest.raises(ValueError, match="needs a model that returns logits"):
+            with handle.monte_carlo(2):
+                model.eval()(x)
 
 
 def test_the_check_calls_the_model_as_the_loop_does():

@@ -3,8 +3,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from chaosgate.inject.attachment import Attachment, Ramp, attach
+from chaosgate.inject.attachment import Attachment, attach
 from chaosgate.inject.effect import SiteEffect, SiteReport, sites
+from chaosgate.inject.schedule import Adaptive, Ramp, Schedule
 from chaosgate.inject.stages import resolve_stages
 
 if TYPE_CHECKING:
@@ -12,10 +13,12 @@ if TYPE_CHECKING:
     from chaosgate.inject.sources import Audit, audit
 
 __all__ = [
+    "Adaptive",
     "Attachment",
     "Audit",
     "NoiseInjection",
     "Ramp",
+    "Schedule",
     "SiteEffect",
     "SiteReport",
     "attach",

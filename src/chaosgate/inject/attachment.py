@@ -35,9 +35,7 @@ from chaosgate.inject.layout import (
     check_layout,
     declared_layout,
     features_of,
-    logits_of,
     mapped,
-    named,
     read_layout,
     refuse,
     tensors,
@@ -155,39 +153,6 @@ class Hook:
         return Hook, ()
 
 
-@dataclass(frozen=True)
-class Ramp:
-    """No noise before ``start``, then a linear rise to full strength at ``until``.
-
-    Both are shares of the training. With ``start == until`` the noise is switched on at once. In a
-    plain loop: ``handle.set_strength(ramp(step / steps))``.
-
-    Args:
-        start: Until here the network trains exactly as without noise.
-        until: From here on the strength is that of the gate.
-
-    >>> ramp = Ramp(start=0.25, until=0.75)
-    >>> [ramp(done) for done in (0.2, 0.5, 0.9)]
-    [0.0, 0.5, 1.0]
-    """
-
-    start: float = 0.25
-    until: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.start <= self.until <= 1 or self.start == 1:
-            raise ValueError(
-                "a ramp has start and until as shares of the training, 0 <= start <= until <= 1 "
-                f"and start < 1; got {self!r}."
-            )
-
-    def __call__(self, done: float) -> float:
-        """Factor on the strength when this share of the training is done."""
-        if not self.start <= done < self.until:
-            return float(done >= self.until)
-        return (done - self.start) / (self.until - self.start)
-
-
 class Attachment:
     """Gates on some modules of a model, until :meth:`remove`. Made by :func:`attach`; a context
     manager.
@@ -233,11 +198,7 @@ class Attachment:
         self._forced: tuple[int, set[str] | None, dict[str, Any] | None] | None = None
         self._waiting: WeakSet[Forward] = WeakSet()  # forwards whose graphs are alive
         self._backward: Forward | None = None  # whose outputs got a gradient last
-        self._average: Callable[..., Any] | None = None  # of Monte Carlo prediction
-        self.uncertainty: dict[str, Tensor] = {}
-        """Of the last Monte Carlo forward: ``entropy`` and ``mutual_information`` per
-        prediction.
-        """
+        self._average: Callable[..., Tensor] | None = None  # of Monte Carlo prediction
         self._factors: dict[Gate, Tensor | None] = {}
         self.strength = 1.0
         """Factor on the nominal strength, from :meth:`set_strength`."""
@@ -321,41 +282,33 @@ class Attachment:
             gate.factor.fill_(factor)  # type: ignore[union-attr]
 
     @contextmanager
-    def monte_carlo(
-        self, draws: int, step: int = 0, class_axis: int | None = None
-    ) -> Iterator[Self]:
-        r"""In here evaluation returns :math:`\log\bar p=\log\frac1D\sum_d p_d` over D gated passes.
+    def monte_carlo(self, draws: int, step: int = 0) -> Iterator[Self]:
+        r"""In here evaluation returns :math:`\log\frac1D\sum_d p_d` over D gated passes.
 
-        The first batch has draws 1 to D, the next D + 1 to 2 D. ``step`` tells batches apart, too.
-        ``class_axis`` is the axis of the classes in outputs other than (B, K), e.g. 1 for a
-        segmentation map. :attr:`uncertainty` holds the entropy :math:`H(\bar p)` of every
-        prediction and the mutual information :math:`H(\bar p)-\frac1D\sum_d H(p_d)` between
-        prediction and gate.
+        The model returns logits (B, K) or (B, K, ...). The first batch has draws 1 to D, the next
+        D + 1 to 2 D. ``step`` tells batches apart, too.
         """
         self._require_attached()
         if draws < 1:
             raise ValueError(f"Monte Carlo prediction needs at least one draw; got {draws}.")
         numbers = count(1)
 
-        def average(args: Any, kwargs: Any) -> Any:
+        def average(args: Any, kwargs: Any) -> Tensor:
             log_p = []
             for _ in range(draws):
                 with self.forced(next(numbers)):
-                    output = self.model(*args, **kwargs)
-                logits, axis = _logits(output, class_axis)
-                log_p.append(logits.float().log_softmax(axis))
-            stacked = torch.stack(log_p)
-            mean = torch.logsumexp(stacked, 0) - math.log(draws)
-            entropy = -(mean.exp() * mean).sum(axis)
-            within = -(stacked.exp() * stacked).sum(axis if axis < 0 else axis + 1).mean(0)
-            information = (entropy - within).clamp_min(0)
-            self.uncertainty = {"entropy": entropy, "mutual_information": information}
-            return mapped(output, lambda t: mean if t is logits else t)
+                    logits = self.model(*args, **kwargs)
+                if not isinstance(logits, Tensor) or logits.ndim < 2:
+                    refuse("no logits", output=type(logits).__name__)
+                log_p.append(logits.float().log_softmax(1))
+            return torch.logsumexp(torch.stack(log_p), 0) - math.log(draws)
 
-        kept, self._average, self.uncertainty = self.step, average, {}
+        kept, self._average = self.step, average
         self._steps.value = step
         try:
             yield self
+            if next(numbers) == 1:
+                refuse("averages")
         finally:
             self._average = None
             self._steps.value = kept
@@ -580,19 +533,6 @@ class Attachment:
             refuse("which forward", module=module, waiting=len(waiting))
         forward.recomputed.add(module)
         return forward
-
-
-def _logits(output: Any, class_axis: int | None) -> tuple[Tensor, int]:
-    """The logits in what a model returned, and the axis of their classes."""
-    if named(output, "loss") is not None:
-        refuse("loss")
-    logits, axis = logits_of(output), -1 if class_axis is None else class_axis
-    axes = 0 if logits is None else logits.ndim
-    classes = axis in range(-axes, axes) and axis % axes and (class_axis is not None or axes == 2)
-    if logits is None or not classes:
-        shapes = ", ".join(str(tuple(t.shape)) for t in tensors(output))
-        refuse("no logits", output=f"{type(output).__name__} with {shapes}")
-    return logits, axis
 
 
 def gates_by_stage(

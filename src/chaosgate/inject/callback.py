@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -11,30 +12,31 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from lightning.pytorch.utilities.model_helpers import is_overridden
-from torch import Tensor, nn
+from torch import nn
+from torch.nn.functional import cross_entropy
 
 from chaosgate.field.white import fold
 from chaosgate.gate import Gate, load_noise_state_dict, noise_state_dict
-from chaosgate.inject.attachment import Attachment, Ramp, gates_by_stage
-from chaosgate.inject.dryrun import eager
+from chaosgate.inject.attachment import Attachment, gates_by_stage
+from chaosgate.inject.dryrun import eager, evaluation
 from chaosgate.inject.effect import (
     SiteReport,
     first_images,
     measure,
     require_effect,
 )
-from chaosgate.inject.layout import mapped
+from chaosgate.inject.schedule import Adaptive, Ramp, Schedule
 
-_PROBE = 32  # images kept for measuring strength once per epoch
+_IMAGES = 32  # of a batch, for measuring the strength
 _LAYERS = "noise_of_layers"  # key in a checkpoint
 
 
 class NoiseInjection(Callback):
-    """Attach gates to the backbone for training; measure, print and log how strong they really are.
+    """Attach gates to the backbone for training; measure, print and log their strength.
 
-    At the first training step the backbone runs with the gates off and on: a gate that cannot act,
-    or that the network normalises away, stops the run, and so does an epoch in which no gate acted.
-    Evaluation is untouched unless ``monte_carlo`` asks for it.
+    At the first training step the backbone runs with the gates off and on. A gate that cannot act,
+    or whose effect a normalization removes, stops the run, and so does an epoch in which no gate
+    acted. Evaluation is untouched unless ``monte_carlo`` asks for it.
 
     Args:
         gate: The perturbation; a dict from stages to gates gives each stage its own; null trains
@@ -45,8 +47,6 @@ class NoiseInjection(Callback):
         schedule: Strength over the training; null is full strength from the start.
         monte_carlo: In the commands test, validate and predict average the probabilities of this
             many gated passes; 0 runs the plain network. Validation during training is always plain.
-        class_axis: Axis of the classes for ``monte_carlo`` where outputs are not (B, K), e.g. 1 for
-            (B, K, H, W).
         check: Refuse a gate that does not reach the output, and an epoch without noise; false does
             neither.
         target: Attribute of the LightningModule that holds the backbone.
@@ -57,9 +57,8 @@ class NoiseInjection(Callback):
         gate: Gate | dict[str, Gate] | None = None,
         stages: Sequence[str] | None = None,
         seed: int | None = None,
-        schedule: Ramp | None = None,
+        schedule: Ramp | Schedule | None = None,
         monte_carlo: int = 0,
-        class_axis: int | None = None,
         check: bool = True,
         target: str = "model",
     ) -> None:
@@ -73,14 +72,12 @@ class NoiseInjection(Callback):
             stages = None  # a dict of gates names its stages
         self.gates = {} if gate is None else gates_by_stage(gate, stages)
         self.seed, self.schedule, self.check, self.target = seed, schedule, check, target
-        self.monte_carlo, self.class_axis = monte_carlo, class_axis
+        self.monte_carlo = monte_carlo
         self.attachment: Attachment | None = None
         self.reports: list[SiteReport] = []
         self._restored: dict[str, Any] = {}
-        self._probe: Any = None  # arguments (args, kwargs) of the first forward, with fewer images
         self._fired: int | None = None  # how often gates had acted before this epoch
         self._open = ExitStack()  # what lasts until the end of the batch
-        self._uncertainty: dict[str, list[Tensor]] = {}
 
     @classmethod
     def of(cls, trainer: Trainer) -> "list[NoiseInjection]":
@@ -99,18 +96,23 @@ class NoiseInjection(Callback):
         return f"NoiseInjection{{gate={gate}, stages={','.join(self.gates)}{target}}}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Counters, so that a resumed run replays the gates of the uninterrupted one, and the
-        images that the strength is measured on, so that it measures the same.
+        """Counters, the state of the schedule and the last measurement: a resumed run continues
+        with the noise of the uninterrupted one.
         """
-        state = self._restored if self.attachment is None else self.attachment.state_dict()
-        return {**state, "probe": self._probe} if _is_plain(self._probe) else {**state}
+        if self.attachment is None:
+            return self._restored
+        schedule = self.schedule.state_dict() if isinstance(self.schedule, Adaptive) else None
+        reports = [asdict(report) for report in self.reports]
+        return {**self.attachment.state_dict(), "schedule": schedule, "reports": reports}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a saved state, before or after the gate is attached."""
-        self._restored = {k: v for k, v in state_dict.items() if k != "probe"}
-        self._probe = state_dict.get("probe")
+        self._restored = dict(state_dict)
+        if isinstance(self.schedule, Adaptive) and self._restored.get("schedule"):
+            self.schedule.load_state_dict(self._restored["schedule"])
         if self.attachment is not None and self._restored:
             self.attachment.load_state_dict(self._restored)
+            self.reports = [SiteReport(**one) for one in self._restored.get("reports", ())]
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
@@ -151,8 +153,8 @@ class NoiseInjection(Callback):
         if self.target != "model":  # two networks of one module have noise of their own
             seed = fold(seed, self.target)
         self.attachment = Attachment(backbone, self.gates, seed, trainer.global_rank)
-        if self._restored:
-            self.attachment.load_state_dict(self._restored)
+        self.reports = []
+        self.load_state_dict(self._restored)
 
     def _backbone(self, pl_module: LightningModule) -> nn.Module:
         try:
@@ -168,7 +170,7 @@ class NoiseInjection(Callback):
         if self.attachment is not None:
             self._restored = self.attachment.state_dict()
             self.attachment.remove()
-            self.attachment = self._probe = None
+            self.attachment = None
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
@@ -183,35 +185,42 @@ class NoiseInjection(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Measure at the first forward, with what the backbone is called with; follow the
-        schedule.
-        """
+        """Follow the schedule; measure at the first batch, and at the last one of each epoch."""
         if self.attachment is None:
             return
         if self._fired is None:
             self._fired = self.attachment.fired
         if self.schedule is not None:
-            self.attachment.set_strength(self.schedule(share_done(trainer, batch_idx)))
-        if self._probe is None:
-            self.attachment.on_first_call = partial(self._first_forward, trainer, pl_module)
+            done = share_done(
+                trainer, trainer.current_epoch + batch_idx / trainer.num_training_batches
+            )
+            self.attachment.set_strength(self.schedule(done))
+        if not self.reports or trainer.is_last_batch:
+            self.attachment.on_first_call = partial(self._measure, trainer)
             self._open.enter_context(eager())
 
-    def _first_forward(
-        self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
-    ) -> None:
+    def _measure(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
+        """Measure with what the backbone is called with, and log, numbered by the last step."""
         assert self.attachment is not None
-        probe, strength = first_images((args, kwargs), _PROBE), self.attachment.strength
-        if strength != 1:  # shown and checked at full strength
-            self.attachment.set_strength(1.0)
-        self.reports = measure(self.attachment, *probe)
-        if self.check:
-            require_effect(self.attachment, *probe)
-        self._probe = probe
-        for report in self.reports:
-            rank_zero_info(str(report))
-        if strength != 1:
-            self.attachment.set_strength(strength)
-        self._measure(trainer, pl_module, again=strength != 1)
+        few, strength = first_images((args, kwargs), _IMAGES), self.attachment.strength
+        if not self.reports:  # shown and checked once, at full strength
+            if strength != 1:
+                self.attachment.set_strength(1.0)
+            reports = measure(self.attachment, *few)
+            if self.check:
+                require_effect(self.attachment, *few)
+            for report in reports:
+                rank_zero_info(str(report))
+            if strength != 1:
+                self.attachment.set_strength(strength)
+        self.reports = measure(self.attachment, *few)
+        scalars = {
+            f"noise/{report.stage}/{name}": value
+            for report in self.reports
+            for name, value in report.scalars().items()
+        }
+        for logger in trainer.loggers:
+            logger.log_metrics(scalars, step=max(0, trainer.global_step - 1))
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -219,7 +228,7 @@ class NoiseInjection(Callback):
         self._open.close()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Measure on the same images again: features change, and with them the injected energy."""
+        """Refuse an epoch without noise; adapt the strength of the next one."""
         if (attachment := self.attachment) is None:
             return
         if self.check and attachment.fired == self._fired:
@@ -232,27 +241,12 @@ class NoiseInjection(Callback):
                 "noise.target to what trains, noise.gate to null, or noise.check to false."
             )
         self._fired = None
-        if self._probe is not None:
-            self._measure(trainer, pl_module)
-
-    def _measure(self, trainer: Trainer, pl_module: LightningModule, again: bool = True) -> None:
-        """Measure again, and log, numbered by the last step taken."""
-        if again:
-            self.reports = []
-        scalars = {
-            f"noise/{report.stage}/{name}": value
-            for report in self.last_reports(pl_module)
-            for name, value in report.scalars().items()
-        }
-        for logger in trainer.loggers:
-            logger.log_metrics(scalars, step=max(0, trainer.global_step - 1))
-
-    def last_reports(self, pl_module: LightningModule) -> list[SiteReport]:
-        """The last measurement; made now if the training was resumed after its last epoch."""
-        if not self.reports and self.attachment is not None and self._probe is not None:
-            self._probe = mapped(self._probe, lambda t: t.to(pl_module.device))  # of a checkpoint
-            self.reports = measure(self.attachment, *self._probe)
-        return self.reports
+        if isinstance(self.schedule, Adaptive):
+            done, held = share_done(trainer, trainer.current_epoch + 1), trainer.callback_metrics
+            if "val/nll" not in held:
+                raise ValueError("chaosgate.Adaptive needs validation images and 'val/nll'.")
+            train_nll = training_nll(trainer, pl_module) if done >= self.schedule.start else 0.0
+            self.schedule.update(done, train_nll, float(held["val/nll"]))
 
     # -- evaluation: Monte Carlo averages, where asked for ---------------------------------------
 
@@ -268,7 +262,7 @@ class NoiseInjection(Callback):
         """
         if self.attachment is None or not self.monte_carlo:
             return nullcontext()
-        return self.attachment.monte_carlo(self.monte_carlo, step, self.class_axis)
+        return self.attachment.monte_carlo(self.monte_carlo, step)
 
     def on_test_batch_start(
         self,
@@ -292,44 +286,14 @@ class NoiseInjection(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Close it, and keep the uncertainties."""
-        if not self.monte_carlo or trainer.state.fn == TrainerFn.FITTING:
-            return
         self._open.close()
-        if not self.spread:
-            raise RuntimeError(
-                f"nothing was averaged: noise.target={self.target!r} was not called in this batch. "
-                "Set noise.target to what is evaluated, or noise.monte_carlo to 0."
-            )
-        number = getattr(batch, "index", None)  # of a Sample; padding of uneven shards has -1
-        counted = number >= 0 if isinstance(number, Tensor) else slice(None)
-        for name, value in self.spread.items():
-            self._uncertainty.setdefault(name, []).append(value[counted].cpu().flatten())
-
-    @property
-    def spread(self) -> dict[str, Tensor]:
-        """Uncertainties of the last batch of a Monte Carlo prediction, one value per image."""
-        return {} if self.attachment is None else dict(self.attachment.uncertainty)
 
     on_validation_batch_start = on_predict_batch_start = on_test_batch_start
     on_validation_batch_end = on_predict_batch_end = on_test_batch_end
 
-    def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log the mean uncertainties of all images on all processes, each counted once."""
-        split = "test" if trainer.testing else "val"
-        for name, parts in self._uncertainty.items():
-            values = torch.cat(parts)
-            sums = torch.stack((values.sum(), values.new_tensor(len(values)))).to(pl_module.device)
-            total, count = trainer.strategy.reduce(sums, reduce_op="sum")
-            pl_module.log(f"{split}/monte_carlo/{name}", total / count)
-        self._uncertainty = {}
 
-    on_validation_epoch_end = on_test_epoch_end
-
-
-def share_done(trainer: Trainer, batch_idx: int) -> float:
-    """Share of the training that is done before a batch; the earlier end counts."""
-    epoch = trainer.current_epoch + batch_idx / trainer.num_training_batches
+def share_done(trainer: Trainer, epoch: float) -> float:
+    """Share of the training that is done after ``epoch`` epochs; the earlier end counts."""
     ends = ((epoch, trainer.max_epochs), (trainer.global_step, trainer.max_steps))
     shares = [done / end for done, end in ends if end is not None and end > 0]
     if not shares:
@@ -337,8 +301,21 @@ def share_done(trainer: Trainer, batch_idx: int) -> float:
     return max(shares)
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether a checkpoint that is read with ``weights_only=True`` can hold it."""
-    if isinstance(value, list | tuple | dict):
-        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
-    return type(value) in (Tensor, bool, int, float, str)
+def training_nll(trainer: Any, pl_module: LightningModule) -> float:
+    """NLL of all training images in evaluation mode, without augmentation; the same on all
+    processes.
+    """
+    data = trainer.datamodule
+    if not hasattr(data, "plain_train_dataloader"):
+        raise ValueError("chaosgate.Adaptive needs a data module of chaosgate.data.")
+    total = torch.zeros(2, dtype=torch.double, device=pl_module.device)
+    with evaluation(pl_module), torch.no_grad(), trainer.precision_plugin.val_step_context():
+        for batch in data.plain_train_dataloader():
+            batch = trainer.strategy.batch_to_device(batch, pl_module.device)
+            batch = data.on_after_batch_transfer(batch, 0)
+            counted = batch.index >= 0  # padding has -1
+            logits = pl_module(batch.image)[counted].double()
+            loss = cross_entropy(logits, batch.target[counted], reduction="sum")
+            total += torch.stack((loss, counted.sum()))
+    loss, count = trainer.strategy.reduce(total, reduce_op="sum").tolist()
+    return float(loss / count)

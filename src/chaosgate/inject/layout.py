@@ -242,9 +242,8 @@ PLACEMENT = {
     "constant": "the gate at {where} changes nothing on this batch: {cause}. Check with other "
     "weights and images, or use check=False.",
     # -- Monte Carlo prediction
-    "loss": "the loss would be that of a single draw. Call the model without labels.",
-    "no logits": "Monte Carlo prediction needs logits (B, K); the model returns {output}. Give "
-    "class_axis=, or return the logits alone or under that name.",
+    "no logits": "Monte Carlo prediction needs a model that returns logits (B, K, ...); got "
+    "{output}.",
 }
 """Refused when a gate is attached or checked."""
 
@@ -263,7 +262,8 @@ LOOPS = {
     "which forward": "activation checkpointing runs '{module}' again, and it is not certain for "
     "which of {waiting} forwards. Call backward() after each forward, use use_reentrant=False, or "
     "gate a module that runs once.",
-    "averages": "monte_carlo() averages calls of the whole model in evaluation mode.",
+    "averages": "nothing was averaged: monte_carlo() averages calls of the whole model in "
+    "evaluation mode. Call the model (noise.target), not its parts.",
     "copied": "an attachment belongs to its model and cannot be copied or saved. Save "
     "handle.state_dict(), and find the handle by chaosgate.Attachment.on(model).",
 }

@@ -172,7 +172,7 @@ class KeepCheckpoints(Checkpoint):
 
     def on_fit_end(self, trainer: Any, pl_module: LightningModule) -> None:
         gates = NoiseInjection.of(trainer)
-        sites = [asdict(report) for one in gates for report in one.last_reports(pl_module)]
+        sites = [asdict(report) for one in gates for report in one.reports]
         if trainer.is_global_zero and sites and not trainer.fast_dev_run:
             write_json(RunDirectory(trainer.default_root_dir).noise, sites)
 

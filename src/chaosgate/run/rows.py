@@ -179,8 +179,8 @@ class WritePredictions(Callback):
     """Write index, path (if there is one), label, prediction, confidence and probabilities to
     ``predictions.csv``.
 
-    Monte Carlo prediction (``noise.monte_carlo``) adds its columns of uncertainty. With several
-    processes the first one writes for all, each image once and in the order of the test set.
+    With several processes the first one writes for all, each image once and in the order of the
+    test set.
     """
 
     def __init__(self) -> None:
@@ -193,8 +193,6 @@ class WritePredictions(Callback):
         confidence, prediction = outputs.max(-1)
         columns: dict[str, Any] = {"index": batch.index, "label": batch.target}
         columns |= {"prediction": prediction, "confidence": confidence}
-        for noise in NoiseInjection.of(trainer):
-            columns |= {name: value.to(outputs.device) for name, value in noise.spread.items()}
         columns |= {f"p{k}": outputs[:, k] for k in range(outputs.shape[1])}
         for name, value in columns.items():
             self._columns[name].append(gather(trainer, value))
