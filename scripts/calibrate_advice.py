@@ -10,46 +10,45 @@ the studies of timing, which are newer than the calibration.
 
 import json
 import lzma
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import t
 
 ROOT = Path(__file__).parents[1]
-Setting = dict[str, list[float]]
 
 
 def pairs():
-    found = defaultdict(lambda: {"r": [], "change": []})
-    seen = set()
+    """By setting: r and the relative change, of every pair of runs."""
+    found, seen = {}, set()
     for path in sorted(ROOT.glob("results/*/rows.jsonl.xz")):
         if "timing" in path.parent.name:
             continue
+        without, with_noise = {}, {}
         with lzma.open(path, "rt", encoding="utf-8") as file:
             rows = [json.loads(line) for line in file]
-        rows = [row for row in rows if row["checkpoint"] == "last" and row["members"] == 1]
-        for one in (row for row in rows if row["method"] == "none"):
-            for other in (row for row in rows if same_setting(row, one)):
-                if (key := (one["run"], other["run"])) in seen:
-                    continue
-                seen.add(key)
-                setting = found["-".join([path.parent.name, *one["levels"].values()])]
+        for row in rows:
+            levels = [level for axis, level in row["levels"].items() if axis != "strength"]
+            key = "-".join([path.parent.name, *levels]), row["seed"]
+            gate = (row["config"]["noise"]["gate"] or {}).get("init_args", {})
+            if row["checkpoint"] == "last" and row["members"] == 1:
+                if row["method"] == "none":
+                    without[key] = row
+                elif row["method"] == "gch" and gate.get("log_std") == 1:
+                    with_noise[key] = row
+        for key in sorted(without.keys() & with_noise.keys()):
+            one, other = without[key], with_noise[key]
+            if (runs := (one["run"], other["run"])) not in seen:
+                seen.add(runs)
+                setting = found.setdefault(key[0], {"r": [], "change": []})
                 training = np.mean([line["train/loss"] for line in one["curves"][-5:]])
                 setting["r"].append(round(1 - training / one["curves"][-1]["val/nll"], 4))
-                setting["change"].append(round(clean(other) / clean(one) - 1, 4))
-    return dict(found)
+                setting["change"].append(round(clean_nll(other) / clean_nll(one) - 1, 4))
+    return found
 
 
-def same_setting(row, one):
-    rest = {axis: level for axis, level in row["levels"].items() if axis != "strength"}
-    gate = row["config"]["noise"]["gate"] or {}
-    same = row["seed"] == one["seed"] and rest == one["levels"] and row["method"] == "gch"
-    return same and gate["init_args"].get("log_std") == 1
-
-
-def clean(row):
-    return float(next(cell["nll"] for cell in row["rows"] if cell["corruption"] == "clean"))
+def clean_nll(row):
+    return next(cell["nll"] for cell in row["rows"] if cell["corruption"] == "clean")
 
 
 def line(settings):

@@ -8,26 +8,18 @@ import json
 import sys
 from pathlib import Path
 
-import torch
 from matplotlib.figure import Figure
 
 import chaosgate as cg
-from chaosgate.cli.sources import find_network
+from chaosgate.cli.advice import nll_of
 from chaosgate.run.files import RunDirectory
 from chaosgate.run.identity import training_settings
 
 RESULTS = Path(__file__).parents[1] / "results"
 
 
-def over_fitting(run):
-    source, nll = find_network(str(run.last)), []
-    source.data.setup("fit")
-    for loader in (source.data.plain_train_dataloader(), source.data.val_dataloader()):
-        loss = torch.nn.CrossEntropyLoss(reduction="none")
-        with torch.no_grad():
-            parts = [loss(source.model(source.data.normalize(x.image)), x.target) for x in loader]
-        nll.append(torch.cat(parts))
-    return cg.advise(*nll)
+def clean_nll(run):
+    return next(row["nll"] for row in run.rows() if row["corruption"] == "clean")
 
 
 def checks(folder):
@@ -35,27 +27,25 @@ def checks(folder):
     for run in map(RunDirectory, sorted(folder.glob("*-seed*"))):
         settings = training_settings(run.settings())
         rest = {key: value for key, value in settings.items() if not key.startswith("noise")}
-        pairs.setdefault(json.dumps(rest), {})["noise.gate.class_path" in settings] = run
-    found = []
+        method = "gch" if len(rest) < len(settings) else "none"
+        pairs.setdefault(json.dumps(rest), {})[method] = run
     for rest, runs in pairs.items():
-        without, with_noise = (
-            next(row["nll"] for row in runs[noise].rows() if row["corruption"] == "clean")
-            for noise in (False, True)
-        )
-        advice, given = over_fitting(runs[False]), json.loads(rest)
-        name = given["data.class_path"].rpartition(".")[2]
-        name = f"{name}, {given['data.init_args.per_class.train']:.0f} images per class, "
-        name += f"{given['trainer.max_epochs']:.0f} epochs, "
-        name += f"{given['model.backbone_args.channels'][-1]:.0f} channels"
-        row = {"setting": name, "seed": given["seed_everything"], "r": advice.r}
-        row |= {"predicted": advice.change, "interval": advice.interval}
-        found.append(row | {"measured": with_noise / without - 1})
-        print(found[-1], flush=True)
-    return found
+        found, given = cg.advise(*nll_of(runs["none"].path, 10**6)), json.loads(rest)
+        yield {
+            "setting": f"{given['data.class_path'].rpartition('.')[2]}, "
+            f"{given['data.init_args.per_class.train']:.0f} images per class, "
+            f"{given['trainer.max_epochs']:.0f} epochs, "
+            f"{given['model.backbone_args.channels'][-1]:.0f} channels",
+            "seed": given["seed_everything"],
+            "r": found.r,
+            "predicted": found.change,
+            "interval": found.interval,
+            "measured": clean_nll(runs["gch"]) / clean_nll(runs["none"]) - 1,
+        }
 
 
 if __name__ == "__main__":
-    rows = checks(Path(sys.argv[1]))
+    rows = list(checks(Path(sys.argv[1])))
     (RESULTS / "advise_check.json").write_text(json.dumps(rows, indent=1) + "\n")
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axis = figure.subplots()

@@ -1,22 +1,20 @@
 """Try ``attach`` or ``audit`` on one small model of every family of timm, torchvision and
 transformers.
 
-    python scripts/sweep.py stages stages.csv
-    python scripts/sweep.py audit audit.csv
+    python scripts/sweep.py stages    # docs/stages.md, half an hour on one core
+    python scripts/sweep.py audit     # results/audit.md, one to two hours
 
-Half an hour for the stages and one to two hours for the audits on one core. A second call
-continues the CSV. The table goes to docs/stages.md or results/audit.md.
-``tests/programs/placement.py`` says how a place is checked.
+The tables of the page are continued; remove them to start again. A new page begins with the
+docstring of the survey. ``tests/programs/placement.py`` says how a place is checked.
 """
 
-import argparse
-import csv
-import inspect
 import signal
 import sys
 import warnings
-from itertools import groupby
+from collections import defaultdict
+from inspect import getdoc, getmodule, getsource
 from pathlib import Path
+from statistics import fmean
 
 import timm
 import torch
@@ -25,39 +23,14 @@ import transformers
 
 import chaosgate as cg
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
 from tests.programs.placement import NO_GRID, verdicts  # noqa: E402
 
-ARGUMENTS = ("drop_rate", "drop_path_rate", "attn_drop_rate", "proj_drop_rate", "pos_drop_rate")
-ARGUMENTS += ("patch_drop_rate", "drop_block_rate")
 SECONDS = 180  # of CPU time for a family
-TABLES = {"stages": "docs/stages.md", "audit": "results/audit.md"}
-COLUMNS = {
-    "stages": ["L4"],
-    "audit": ["argument", "sources", "act", "requested", "realized", "verdict"],
-}
-TEXT = {
-    "stages": """# Stages
-
-Where `attach(model, gate, "L4")` places a gate, in one small model of every family with random
-weights. A module is listed if the place is right. *refused*: `attach` raises an error. *WRONG*: the
-gate acts at another place than it should; name a module instead of L4. *not run*: the model has
-over 100 million parameters, could not be built or took too long. The places were checked without
-chaosgate: by cutting the gradient there, by changing patches of the image, by multiplying by hand.
-
-`scripts/sweep.py` writes this page; `tests/programs/placement.py` has the checks.
-""",
-    "audit": """# What the drop arguments do
-
-`cg.audit` of one small model of every family, with random weights and random images. In timm
-models each drop argument is set to 0.1, one at a time. *sources*: places that drew random numbers.
-*act*: those whose redraw changes the output. The rates are means over the sources that state one;
-the realized rate is that of five forwards of four images, so rates of whole samples scatter.
-*off* counts layers of rate zero. A row without sources: the argument has no effect.
-
-`scripts/sweep.py` writes this page.
-""",
-}
+ARGUMENTS = ["drop_rate", "drop_path_rate", "attn_drop_rate", "proj_drop_rate", "pos_drop_rate"]
+ARGUMENTS += ["patch_drop_rate", "drop_block_rate"]
+MAPPING = transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
 
 
 class Late(BaseException):
@@ -88,7 +61,7 @@ def torchvision_model(family):
         fixed = {"aux_logits": False, "init_weights": False}
 
     def build(img_size=None):
-        size = {} if img_size is None else {"image_size": img_size}
+        size = {"image_size": img_size} if img_size else {}
         model = torchvision.models.get_model(name, num_classes=10, **fixed, **size)
         return model.backbone if family.startswith("detection") else model
 
@@ -96,16 +69,17 @@ def torchvision_model(family):
 
 
 def transformers_model(family):
-    mapping = transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
-    kind = next(kind for kind in mapping if kind.model_type == family)
-    model = mapping[kind][0] if isinstance(mapping[kind], tuple) else mapping[kind]
+    kind = next(kind for kind in MAPPING if kind.model_type == family)
+    model = MAPPING[kind][0] if isinstance(MAPPING[kind], tuple) else MAPPING[kind]
+    default = kind()
 
     def build(img_size=None):
         small = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
         small["embed_dim"] = 24
-        small = {k: v for k, v in small.items() if isinstance(getattr(kind(), k, None), int)}
-        small |= {} if img_size is None else {"image_size": img_size}
-        if hasattr(kind(), "vision_config"):
+        small = {k: v for k, v in small.items() if isinstance(getattr(default, k, None), int)}
+        if img_size:
+            small["image_size"] = img_size
+        if hasattr(default, "vision_config"):
             small = {"vision_config": {**small, "hidden_size": 64, "num_attention_heads": 4}}
         return model(kind(num_labels=10, **small))
 
@@ -115,11 +89,11 @@ def transformers_model(family):
 def families():
     for family in timm.list_modules():
         yield "timm", family, timm_model
-    found = {torchvision_family(name) for name in torchvision.models.list_models()}
     others = ("video", "quantization", "optical_flow")
+    found = {torchvision_family(name) for name in torchvision.models.list_models()}
     for family in sorted(f for f in found if not f.startswith(others)):
         yield "torchvision", family, torchvision_model
-    for kind in transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING:
+    for kind in MAPPING:
         if kind.model_type != "shieldgemma2":  # a language model of four billion weights
             yield "transformers", kind.model_type, transformers_model
 
@@ -142,92 +116,97 @@ def small(build, side, batch, **given):
 
 
 def stages(library, name, build):
-    model, x, sized = small(build, 96, 2)
-    (row,) = verdicts(model, x, ["L4"], sized, 1.0)
-    if row[-1] == NO_GRID:  # some need more pixels
-        model, x, sized = small(build, 192, 2)
-        (row,) = verdicts(model, x, ["L4"], sized, 0.0)
-    _, module, _, verdict, reason = row
+    """The module of L4, or the verdict."""
+    for side, shift in ((96, 1.0), (192, 0.0)):  # some need more pixels
+        model, x, sized = small(build, side, 2)
+        ((_, module, _, verdict, reason),) = verdicts(model, x, ["L4"], sized, shift)
+        if reason != NO_GRID:
+            break
     print(reason)
-    return [[f"`{module}`" if verdict == "right" else verdict]]
+    yield [f"`{module}`" if verdict == "right" else verdict]
 
 
 def audit(library, name, build):
+    """Random sources of one small model of every family, by `cg.audit`.
+
+    Weights and images are random. In timm models each drop argument is set to 0.1, one at a time.
+    *sources*: places that drew random numbers. *act*: those whose redraw changes the output. The
+    rates are means over the sources that state one; the realized rate is that of five forwards of
+    four images, so rates of whole samples scatter. *off* counts layers of rate zero. A row without
+    sources: the argument has no effect.
+
+    `scripts/sweep.py` writes this page.
+    """
     source = ""
     if library == "timm":
-        source = inspect.getsource(inspect.getmodule(timm.model_entrypoint(name)))
+        source = getsource(getmodule(timm.model_entrypoint(name)))
     for argument in [one for one in ARGUMENTS if one in source] or [""]:
         try:
             model, x, _ = small(build, 64, 4, **({argument: 0.1} if argument else {}))
-            yield argument, *audited(cg.audit(model, x).sources)
+            yield [argument, *summary(cg.audit(model, x).sources)]
         except Exception as error:  # of any library
-            yield argument, *[""] * 4, f"not run: {type(error).__name__}"
+            yield [argument, *[""] * 4, f"not run: {type(error).__name__}"]
 
 
-def audited(sources):
-    rated = [s for s in sources if s.draws and s.requested + s.realized >= 0]  # not nan
-    means = [sum(getattr(s, rate) for s in rated) for rate in ("requested", "realized")]
-    other = {}
-    for source in sources:
-        verdict = "off" if source.healthy and not source.draws else source.verdict
-        if verdict != "acts":
-            other.setdefault(verdict, []).append(source.module or "(model)")
-    told = [f"{len(m)} {v}" + ("" if v == "off" else f" ({m[0]})") for v, m in other.items()]
-    acting = sum(s.change > 0 and s.verdict in ("acts", "active in evaluation") for s in sources)
-    drawn = sum(bool(s.draws or s.evaluation) for s in sources)
-    rates = [f"{mean / len(rated):.3f}" if rated else "" for mean in means]
-    return drawn, acting, *rates, "; ".join(told)
+def summary(sources):
+    """Columns of an audit."""
+    drawn = [s for s in sources if s.draws or s.evaluation]
+    acting = [s for s in drawn if s.change > 0 and s.verdict in ("acts", "active in evaluation")]
+    rated = [s for s in drawn if s.requested + s.realized >= 0]  # not nan
+    rates = [[s.requested for s in rated], [s.realized for s in rated]]
+    means = [f"{fmean(values):.3f}" if rated else "" for values in rates]
+    others = defaultdict(list)
+    for s in sources:
+        others["off" if s.healthy and not s.draws else s.verdict].append(s.module or "(model)")
+    others.pop("acts", None)
+    notes = [f"{len(at)} {verdict} (first: {at[0]})" for verdict, at in others.items()]
+    return len(drawn), len(acting), *means, "; ".join(notes)
 
 
-def page(kind, found):
-    """Markdown with one table per library."""
-    text, names = TEXT[kind], ["family", "model", *COLUMNS[kind]]
-    for library, rows in groupby(found, key=lambda row: row["library"]):
-        lines = [names, ["---"] * len(names), *([row[name] for name in names] for row in rows)]
-        table = "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
-        text += f"\n## {library}\n\n{table}\n"
-    return text
+KINDS = {  # survey, its page, its columns
+    "stages": (stages, "docs/stages.md", ["L4"]),
+    "audit": (
+        audit,
+        "results/audit.md",
+        ["argument", "sources", "act", "requested", "realized", "verdict"],
+    ),
+}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kind", choices=COLUMNS)
-    parser.add_argument("csv", type=Path)
-    options = parser.parse_args()
+def late(*args):
+    raise Late
+
+
+def as_table(*rows):
+    return "".join(f"| {' | '.join(map(str, row))} |\n" for row in rows)
+
+
+def main(kind):
+    survey, path, columns = KINDS[kind]
+    page, names = ROOT / path, ["family", "model", *columns]
+    text = page.read_text() if page.exists() else f"# {kind.title()}\n\n{getdoc(survey)}\n"
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-
-    def late(*args):
-        raise Late
-
     signal.signal(signal.SIGPROF, late)
-    columns = COLUMNS[options.kind]
-    found = list(csv.DictReader(options.csv.open())) if options.csv.exists() else []
-    done = {(row["library"], row["family"]) for row in found}
-    with options.csv.open("a", newline="") as file:
-        writer = csv.DictWriter(file, ["library", "family", "model", *columns])
-        if not found:
-            writer.writeheader()
-        for library, family, model_of in families():
-            if (library, family) in done:
-                continue
-            head, name = {"library": library, "family": family}, ""
-            signal.setitimer(signal.ITIMER_PROF, SECONDS)
-            try:
-                name, build = model_of(family)
-                run = stages if options.kind == "stages" else audit
-                rows = [dict(zip(columns, row, strict=True)) for row in run(library, name, build)]
-            except (Exception, Late) as error:  # of any library
-                print(repr(error))
-                rows = [dict.fromkeys(columns, "") | {columns[-1]: "not run"}]
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            new = [{**head, "model": name, **row} for row in rows]
-            writer.writerows(new)
-            file.flush()
-            found += new
-            print(*(list(row.values()) for row in new), sep="\n", flush=True)
-    (Path(__file__).parents[1] / TABLES[options.kind]).write_text(page(options.kind, found))
+    for library, family, find in families():
+        if f"\n## {library}\n" not in text:
+            text += f"\n## {library}\n\n{as_table(names, ['---'] * len(names))}"
+        if f"\n| {family} |" in text.partition(f"\n## {library}\n")[2]:
+            continue
+        name = ""
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        try:
+            name, build = find(family)
+            found = list(survey(library, name, build))
+        except (Exception, Late) as error:  # of any library
+            print(repr(error))
+            found = [[*[""] * (len(columns) - 1), "not run"]]
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        rows = as_table(*([family, name, *row] for row in found))
+        print(rows, end="", flush=True)
+        text += rows
+        page.write_text(text)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

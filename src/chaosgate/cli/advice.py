@@ -1,14 +1,18 @@
 """``chaosgate advise``: should a network train with noise?"""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jsonargparse.typing import PositiveInt
 
 import chaosgate as cg
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 def advise(run: Path, *, count: PositiveInt = 5000) -> None:
-    """Read off a run without noise whether noise will help, how much, and where to start.
+    """Estimate from a run without noise whether noise will help, how much, and where to start.
 
     It compares the NLL of the last network on training and on validation images, both in evaluation
     mode and without augmentation, with what noise changed in the kept studies.
@@ -17,6 +21,13 @@ def advise(run: Path, *, count: PositiveInt = 5000) -> None:
         run: Directory of a run that was trained without noise.
         count: Images of each set at most, evenly spaced.
     """
+    train, val = nll_of(run, count)
+    print(f"{run}: training NLL {train.mean():.3f}, validation NLL {val.mean():.3f}")
+    print(cg.advise(train, val))
+
+
+def nll_of(run: Path, count: int) -> "list[Tensor]":
+    """NLL of every training image and of every validation image, without augmentation."""
     import torch
     from torch.utils.data import DataLoader, Subset
 
@@ -39,5 +50,4 @@ def advise(run: Path, *, count: PositiveInt = 5000) -> None:
         with torch.no_grad():
             losses = [loss(source.model(data.normalize(x.image)), x.target) for x in parts]
         nll.append(torch.cat(losses))
-    print(f"{run}: training NLL {nll[0].mean():.3f}, validation NLL {nll[1].mean():.3f}")
-    print(cg.advise(*nll))
+    return nll
