@@ -6,15 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
-
-def main():
-    """Read the bounds of the package and of all its extras."""
-    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
-    groups = [project["dependencies"], *project["optional-dependencies"].values()]
-    for requirement in sorted({requirement for group in groups for requirement in group}):
-        if match := re.match(r"([\w.-]+)(?:\[[\w,]+\])?>=([\w.]+)", requirement):
-            print(f"{match[1]}=={match[2]}")
-
-
-if __name__ == "__main__":
-    main()
+project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+groups = [project["dependencies"], *project["optional-dependencies"].values()]
+for requirement in sorted({requirement for group in groups for requirement in group}):
+    if match := re.match(r"([\w.-]+)(?:\[[\w,]+\])?>=([\w.]+)", requirement):
+        print(f"{match[1]}=={match[2]}")

@@ -15,10 +15,8 @@ from torch.nn.functional import interpolate
 import chaosgate as cg
 from chaosgate.cli.explore import stored_features
 from chaosgate.compat import matched_gates, ranking_probability
-from chaosgate.field import FeatureGraph, Fractional
+from chaosgate.field import FeatureGraph
 from chaosgate.field.white import Noise, fold
-from chaosgate.gate import Matched
-from chaosgate.gate.matched import OBSERVABLES
 
 GRID = (28, 28)
 TORN = torch.ones(28, 29)
@@ -30,7 +28,6 @@ OPERATORS = {
     "periodic": cg.Periodic(),
     "edges cut in the middle": cg.EdgeWeighted(vertical=torch.ones(29, 28), horizontal=TORN),
 }
-BLUE, RED = "#0072b2", "#d55e00"
 
 
 def noise(name):
@@ -119,25 +116,6 @@ def coupled():
     return panels(maps, "RdBu_r", -2.5, 2.5)
 
 
-def matching():
-    """Observables of two operators against strength, and where the second matches the first."""
-    strengths = [0.1, 0.2, 0.4, 0.7, 1.0, 1.4, 2.0, 3.0]
-    h = stored_features()[1][14].expand(16, 1, -1, -1)
-    reference, smooth = cg.GaussianChaos(log_std=1.0), Fractional(power=2.0, mass=0.05)
-    curves = [("Dirichlet", BLUE, cg.DirichletLaplacian()), ("smoother", RED, smooth)]
-    figure = Figure(figsize=(10.4, 2.9), layout="constrained")
-    for axis, (by, observable) in zip(figure.subplots(1, 4), OBSERVABLES.items(), strict=True):
-        matched = Matched(cg.GaussianChaos(log_std=1.0, operator=smooth), reference, by).solve(h)
-        for (label, color, operator), dot in zip(curves, (1.0, matched), strict=True):
-            gates = [cg.GaussianChaos(log_std=s, operator=operator) for s in (*strengths, dot)]
-            values = [float(observable(h, gate.perturb(h, noise(by)))) for gate in gates]
-            axis.plot(strengths, values[:-1], color=color, label=label)
-            axis.plot(dot, values[-1], "o", color=color)
-        axis.set(title=f"by={by!r}", xlabel="log_std", xscale="log", yscale="log")
-    figure.axes[0].legend(frameon=False)
-    return figure
-
-
 def orderings():
     """Share of orderings kept by margin: two sites of a 28 x 28 map, formulas and measurements."""
     ones, chaos = torch.ones(1, 1, *GRID), cg.GaussianChaos(log_std=0.5)
@@ -151,7 +129,7 @@ def orderings():
     labels = "Gaussian Chaos, log_std 0.5", f"Dropout of sites, p = {dropout.p:.2f}"
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     axis = figure.subplots()
-    for curve in zip((chaos, dropout), (BLUE, RED), labels, chances, strict=True):
+    for curve in zip((chaos, dropout), ("#0072b2", "#d55e00"), labels, chances, strict=True):
         gate, color, label, chance = curve
         axis.plot(margins, chance, color=color, label=label)
         for margin in (0.1, 0.3, 0.6, 1.0, 1.6, 2.4):
@@ -166,5 +144,5 @@ def orderings():
 
 if __name__ == "__main__":
     folder = Path(__file__).parents[1] / "docs" / "concepts"
-    for figure in (kernels, fields, gates, features, feature_graph, coupled, matching, orderings):
+    for figure in (kernels, fields, gates, features, feature_graph, coupled, orderings):
         figure().savefig(folder / f"{figure.__name__}.png", dpi=150)

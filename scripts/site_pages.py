@@ -19,6 +19,8 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 from nbconvert import MarkdownExporter
 
+from chaosgate.__main__ import HELP, main
+
 REPOSITORY = Path(__file__).parents[1]
 REPAIRS = (  # MathML of latex2mathml that browsers show badly
     ("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>"),  # distributed as
@@ -39,27 +41,25 @@ def on_files(files, config):
         "reference/commands.md": commands_page(),
         "reference/configs.md": configs_page(),
     }
+    execute = {"enabled": "CHAOSGATE_EXECUTE" in os.environ, "timeout": 600}
+    exporter = MarkdownExporter(config={"ExecutePreprocessor": execute})
     for path in sorted(REPOSITORY.glob("notebooks/*.ipynb")):
-        execute = {"enabled": "CHAOSGATE_EXECUTE" in os.environ, "timeout": 600}
         place = {"metadata": {"path": str(path.parent)}, "unique_key": path.stem}
-        exporter = MarkdownExporter(config={"ExecutePreprocessor": execute})
         text, made = exporter.from_filename(str(path), place)
         pages[f"notebooks/{path.stem}.md"] = f"---\nhide: [toc]\n---\n{text}"
-        for name, content in made["outputs"].items():
-            files.append(File.generated(config, f"notebooks/{name}", content=content))
+        pages |= {f"notebooks/{name}": content for name, content in made["outputs"].items()}
     for path in sorted(REPOSITORY.glob("results/**/*.*")):
-        name = path.relative_to(REPOSITORY).as_posix()
-        if path.suffix in (".md", ".svg", ".png") and name != "results/README.md":
-            files.append(File.generated(config, name, abs_src_path=str(path)))
-    for name, text in pages.items():
-        files.append(File.generated(config, name, content=text))
+        if path.suffix in (".md", ".svg", ".png") and path.name != "README.md":
+            pages[path.relative_to(REPOSITORY).as_posix()] = path.read_bytes()
+    for name, content in pages.items():
+        files.append(File.generated(config, name, content=content))
     return files
 
 
 def on_page_markdown(markdown, **kwargs):
     """Fill in what the cards take from the code and from measurements."""
-    fill = {"config": config_block, "desiderata": desiderata_row, "cost": cost, "ratio": ratio}
-    pattern = r"\{\{ (config|desiderata|cost|ratio) ([^}]+) \}\}"
+    fill = {"config": config_block, "cost": cost, "ratio": ratio}
+    pattern = rf"\{{\{{ ({'|'.join(fill)}) ([^}}]+) \}}\}}"
     return re.sub(pattern, lambda found: fill[found[1]](found[2]), markdown)
 
 
@@ -82,30 +82,29 @@ def on_page_content(content, **kwargs):
 
 def commands_page():
     """The help of every command, as the terminal shows it."""
-    from chaosgate.__main__ import HELP, main
-
     os.environ["COLUMNS"] = "100"
-    parts = ["---\nhide: [toc]\n---", "# Commands", f"```text\n{HELP}```"]
     names = set(re.findall(r"^  (\w+) ", HELP, re.MULTILINE)) - {"test", "validate", "predict"}
+    parts = [f"---\nhide: [toc]\n---\n# Commands\n\n```text\n{HELP}```"]
+    parts.append("`test`, `validate` and `predict` take the keys of `fit`.")
     for name in sorted(names | {"data check", "study run"}):
         printed = io.StringIO()
         with redirect_stdout(printed), suppress(SystemExit):
             main([*name.split(), "--help"])
         parts.append(f"## {name}\n\n```text\n{printed.getvalue().rstrip()}\n```")
-    return "\n\n".join([*parts, "`test`, `validate` and `predict` take the keys of `fit`."])
+    return "\n\n".join(parts)
 
 
 def configs_page():
-    """Every shipped configuration."""
-    head = (
-        "Every file below comes with the package and is found by its name: `-c noise/gch`, "
-        "`study run quickstart`. `chaosgate configs copy NAME` writes a copy into the current "
-        "folder. A local file of the same name is used instead of the shipped one."
-    )
+    """Every shipped configuration, those at the top level first."""
+    head = """---\nhide: [navigation]\n---\n# Configurations
+
+Every file below comes with the package and is found by its name: `-c noise/gch`,
+`study run quickstart`. `chaosgate configs copy NAME` writes a copy into the current folder. A local
+file of the same name is used instead of the shipped one."""
     folder = REPOSITORY / "configs"
     names = [path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")]
-    parts = [f"### {n}\n\n{config_block(n)}" for n in sorted(names, key=lambda n: ("/" in n, n))]
-    return "\n\n".join(["---\nhide: [navigation]\n---", "# Configurations", head, *parts])
+    names.sort(key=lambda name: ("/" in name, name))
+    return "\n\n".join([head, *(f"### {name}\n\n{config_block(name)}" for name in names)])
 
 
 def config_block(name):
@@ -113,28 +112,21 @@ def config_block(name):
     return f"```yaml\n{read(f'configs/{name}.yaml').rstrip()}\n```"
 
 
-def desiderata_row(gate):
-    """The row of a gate in the measured matrix, docs/desiderata.md."""
-    lines = [line for line in read("docs/desiderata.md").splitlines() if line[:1] == "|"]
-    table = "\n".join([*lines[:2], *(line for line in lines if line.startswith(f"| {gate} |"))])
-    return f"{table}\n\nMeasured on 7x7; [all gates and the rules](../desiderata.md)."
-
-
 def cost(gate):
     """Time and memory of a gate over a bare multiplication."""
-    lines = ["| features | forward | forward and backward | memory (maps) |", "|---|--:|--:|--:|"]
-    for row in json.loads(read("results/bench_gate.json")):
-        if row["what"] == gate and "shape" in row:
-            names = ("forward_over_multiply", "both_over_multiply", "extra_maps")
-            cells = " | ".join(f"{row[name]:.2f}" for name in names)
-            lines.append(f"| {row['stage']}, {row['shape']} | {cells} |")
-    return "\n".join([*lines, "", "One CPU thread, relative to a plain multiplication."])
+    table = "| features | forward | forward and backward | memory (maps) |\n|---|--:|--:|--:|\n"
+    row = "| {stage}, {shape} | {forward_over_multiply:.2f} | {both_over_multiply:.2f} | "
+    row += "{extra_maps:.2f} |\n"
+    for found in json.loads(read("results/bench_gate.json")):
+        if found["what"] == gate and "shape" in found:
+            table += row.format(**found)
+    return f"{table}\nOne CPU thread, relative to a plain multiplication."
 
 
 def ratio(what):
     """Time with an alternative to noise over the time without."""
-    lines = ["", "", "| time of | over plain |", "|---|--:|"]
-    for row in json.loads(read("results/bench_alternatives.json")):
-        if row["what"] == what:
-            lines.append(f"| {row['of']}, ResNet-18, {row['images']} | {row['over_plain']:.2f} |")
-    return "\n".join([*lines, "", "One CPU thread, relative to the same without it."])
+    table = "\n\n| time of | over plain |\n|---|--:|\n"
+    for found in json.loads(read("results/bench_alternatives.json")):
+        if found["what"] == what:
+            table += "| {of}, ResNet-18, {images} | {over_plain:.2f} |\n".format(**found)
+    return f"{table}\nOne CPU thread, relative to the same without it."

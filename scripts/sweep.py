@@ -11,10 +11,8 @@ docstring of the survey. ``tests/programs/placement.py`` says how a place is che
 import signal
 import sys
 import warnings
-from collections import defaultdict
 from inspect import getdoc, getmodule, getsource
 from pathlib import Path
-from statistics import fmean
 
 import timm
 import torch
@@ -143,24 +141,21 @@ def audit(library, name, build):
     for argument in [one for one in ARGUMENTS if one in source] or [""]:
         try:
             model, x, _ = small(build, 64, 4, **({argument: 0.1} if argument else {}))
-            yield [argument, *summary(cg.audit(model, x).sources)]
+            yield [argument, *summary(cg.audit(model, x).to_frame())]
         except Exception as error:  # of any library
             yield [argument, *[""] * 4, f"not run: {type(error).__name__}"]
 
 
-def summary(sources):
+def summary(found):
     """Columns of an audit."""
-    drawn = [s for s in sources if s.draws or s.evaluation]
-    acting = [s for s in drawn if s.change > 0 and s.verdict in ("acts", "active in evaluation")]
-    rated = [s for s in drawn if s.requested + s.realized >= 0]  # not nan
-    rates = [[s.requested for s in rated], [s.realized for s in rated]]
-    means = [f"{fmean(values):.3f}" if rated else "" for values in rates]
-    others = defaultdict(list)
-    for s in sources:
-        others["off" if s.healthy and not s.draws else s.verdict].append(s.module or "(model)")
-    others.pop("acts", None)
-    notes = [f"{len(at)} {verdict} (first: {at[0]})" for verdict, at in others.items()]
-    return len(drawn), len(acting), *means, "; ".join(notes)
+    if found.empty:
+        return [0, 0, "", "", ""]
+    is_off = (found.verdict == "never draws") & (found.requested == 0)
+    verdicts = found.verdict.mask(is_off, "off").value_counts()
+    drawn = found[(found.draws > 0) | (found.evaluation > 0)]
+    rates = drawn[["requested", "realized"]].dropna().mean().round(3).fillna("")
+    notes = [f"{count} {verdict}" for verdict, count in verdicts.items() if verdict != "acts"]
+    return [len(drawn), sum(found.change > 1e-5), *rates, "; ".join(notes)]
 
 
 KINDS = {  # survey, its page, its columns
@@ -177,7 +172,7 @@ def late(*args):
     raise Late
 
 
-def as_table(*rows):
+def table_lines(*rows):
     return "".join(f"| {' | '.join(map(str, row))} |\n" for row in rows)
 
 
@@ -190,7 +185,7 @@ def main(kind):
     signal.signal(signal.SIGPROF, late)
     for library, family, find in families():
         if f"\n## {library}\n" not in text:
-            text += f"\n## {library}\n\n{as_table(names, ['---'] * len(names))}"
+            text += f"\n## {library}\n\n{table_lines(names, ['---'] * len(names))}"
         if f"\n| {family} |" in text.partition(f"\n## {library}\n")[2]:
             continue
         name = ""
@@ -202,7 +197,7 @@ def main(kind):
             print(repr(error))
             found = [[*[""] * (len(columns) - 1), "not run"]]
         signal.setitimer(signal.ITIMER_PROF, 0)
-        rows = as_table(*([family, name, *row] for row in found))
+        rows = table_lines(*([family, name, *row] for row in found))
         print(rows, end="", flush=True)
         text += rows
         page.write_text(text)
