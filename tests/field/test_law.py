@@ -7,18 +7,15 @@ import torch
 from scipy import stats
 from torch.distributions import MultivariateNormal
 
-import chaosgate as cg
 from chaosgate.field import (
     DirichletLaplacian,
     Graph,
-    Massive,
     MaxEntLaw,
     Neumann,
     Periodic,
     StudentT,
 )
 from chaosgate.field.white import Noise, fold
-from chaosgate.gate import Signed
 from tests.paper.reference import normals
 
 from .oracle import close
@@ -50,15 +47,6 @@ def test_budget_density_and_entropy_are_those_of_the_gaussian_on_the_free_direct
     close(law.log_prob(inside + vectors[:, 0].view(GRID)), law.log_prob(inside))
 
 
-@pytest.mark.parametrize("operator", [Massive(Periodic(), 0.2), Neumann()], ids=str)
-def test_the_entropy_gap_of_a_law_is_its_divergence(operator):
-    law, heavy = MaxEntLaw(operator, GRID, epsilon=5.0), StudentT(operator, GRID, epsilon=5.0)
-    fields = heavy.sample(50_000, torch.Generator().manual_seed(0), dtype=torch.float64)
-    ratio = heavy.log_prob(fields) - law.log_prob(fields)
-    error = float(ratio.std()) / math.sqrt(len(ratio))
-    assert abs(law.entropy() - heavy.entropy() - float(ratio.mean())) < 5 * error
-
-
 def test_sampling_is_a_function_of_the_generator_alone():
     law = MaxEntLaw(DirichletLaplacian(), (4, 5))
     torch.manual_seed(0)
@@ -71,15 +59,10 @@ def test_sampling_is_a_function_of_the_generator_alone():
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("operator", [DirichletLaplacian(), Neumann()], ids=str)
-def test_samples_have_the_energy_of_the_budget_and_the_covariance_of_the_law(operator):
-    law, count = MaxEntLaw(operator, GRID, epsilon=2.0), 40_000
-    fields = law.sample(count, torch.Generator().manual_seed(11), dtype=torch.float64)
-    # 2 beta E is chi-square with rank degrees of freedom: energy / epsilon has variance 2 / rank
-    mean_energy = float(operator.energy(fields).mean()) / law.epsilon
-    assert abs(mean_energy - 1) < 4 * math.sqrt(2 / law.rank / count)
-    flat, spread = fields.flatten(1), law.variance.flatten()
-    error = (flat.T @ flat / count - law.covariance).abs()
+def test_samples_have_the_covariance_of_the_law():
+    law, count = MaxEntLaw(Neumann(), GRID, epsilon=2.0), 40_000
+    fields = law.sample(count, torch.Generator().manual_seed(11), dtype=torch.float64).flatten(1)
+    error, spread = (fields.T @ fields / count - law.covariance).abs(), law.variance.flatten()
     # a product of Gaussians has variance G(x,x) G(y,y) + G(x,y)^2; 5 standard errors
     allowed = 5 * ((torch.outer(spread, spread) + law.covariance**2) / count).sqrt()
     assert bool((error <= allowed).all())
@@ -104,12 +87,6 @@ def test_fields_have_the_covariance_of_the_kernel_and_the_tails_of_student():
     assert (flat.T @ flat / len(flat) - law.covariance).abs().max() < error
     center = flat[:, 4] / math.sqrt(float(law.covariance[4, 4]) * 7 / 9)
     assert stats.kstest(center.numpy(), stats.t(9).cdf).pvalue > 1e-3
-
-
-def test_the_signed_gate_of_a_heavy_law_has_a_closed_energy():
-    law = StudentT(DirichletLaplacian(), (5, 5), degrees=4)
-    found = cg.Mechanism(law, Signed(0.5)).site_energy((5, 5))
-    torch.testing.assert_close(found, 0.25 * law.variance)
 
 
 def test_a_known_table_of_strengths():

@@ -208,7 +208,6 @@ TestMassivePinnedGraph = case(
     unit(lambda grid: 1),
 )
 TestPinned = pinned(Neumann, "free")
-TestPinnedPeriodic = pinned(Periodic, "ring")
 TestMassivePinned = pinned(Neumann, "free", mass=0.3)
 TestFractional = of_spectrum(
     lambda: Fractional(1.7, mass=0.2, base=Neumann()), lambda e: (e + 0.2) ** 1.7, "free"
