@@ -3,9 +3,8 @@
 import math
 
 import pytest
-import torch
 
-from chaosgate.metrics import CellMetrics, aggregate_cells, collapsed
+from chaosgate.metrics import aggregate_cells, collapsed
 
 GRID = {
     (name, s): 0.1 * s + shift for name, shift in (("fog", 0), ("snow", 0.3)) for s in (1, 2, 3)
@@ -20,19 +19,6 @@ def test_the_mean_over_corruptions_of_the_mean_over_severities_without_the_clean
         aggregate_cells(partial)
     with pytest.raises(ValueError, match="no value for 0 of 0 corrupted cells"):
         aggregate_cells({("clean", 0): 0.1})
-
-
-def test_averaging_cells_is_not_pooling_samples():
-    # One cell 40 % over-confident, one as much under-confident: pooled, the errors cancel in the
-    # shared bin.
-    metric, pooled = CellMetrics(num_cells=2, num_bins=1), CellMetrics(num_bins=1)
-    logits = torch.tensor([[math.log(1.5), 0.0]]).expand(20, 2)  # confidence .6
-    target = torch.tensor([0] * 2 + [1] * 8 + [0] * 10)
-    metric.update(logits, target, torch.arange(20) // 10)
-    pooled.update(logits, target)
-    cells = dict(zip([("fog", 1), ("snow", 1)], metric.compute()["ece"], strict=True))
-    assert aggregate_cells(cells) == pytest.approx(0.4)
-    assert float(pooled.compute()["ece"]) == pytest.approx(0.0, abs=1e-7)
 
 
 def test_only_the_collapsed_network_of_the_papers_sweep_is_flagged():

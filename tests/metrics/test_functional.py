@@ -16,7 +16,6 @@ from chaosgate.metrics import (
     functional,
 )
 from chaosgate.metrics.functional import (
-    adaptive_bins,
     bin_index,
     effective_counts,
     join,
@@ -68,9 +67,6 @@ def test_of_equal_classes_the_first_is_ahead_as_in_argmax(dtype):
     assert target_rank(logits.to(dtype), target).tolist() == places
     ruled_out = torch.tensor([[0.0, -math.inf, -math.inf, 1.0]], dtype=dtype).expand(4, 4)
     assert target_rank(ruled_out, torch.arange(4)).tolist() == [1, 2, 3, 0]
-    above = torch.tensor(2.0**-20)  # of 2^20 classes; the next float32 below is 2^-45 away
-    below = torch.nextafter(above, torch.tensor(0.0))
-    assert top_class(torch.stack((below, above))[None])[1].tolist() == [1]
 
 
 def test_scores_are_computed_in_float64_and_in_blocks(monkeypatch):
@@ -108,10 +104,6 @@ def test_adaptive_error_agrees_with_the_plain_reference():
         given = torch.from_numpy(confidence), torch.from_numpy(correct)
         expected = pytest.approx(reference.adaptive_ece(confidence, correct, num_bins), abs=1e-12)
         assert float(adaptive_calibration_error(*given, num_bins)) == expected
-        if not case % 2:  # no ties: equal shares between the edges
-            bins = adaptive_bins(*given, num_bins)
-            counts = np.histogram(confidence, bins.edges)[0]
-            assert bins.count.tolist() == counts.tolist() and np.ptp(counts) <= 1
 
 
 @pytest.mark.parametrize("classes", [2, 30])

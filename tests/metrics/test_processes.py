@@ -21,21 +21,27 @@ SHARDS = {  # of 101 samples, by number of processes
 }
 
 
-def evaluate(rows):
-    """Everything the metrics can say about these rows, in batches of seven; synchronized inside a
-    process group."""
+def evaluate(rows, size=7):
+    """Everything the metrics can say about these rows, in batches; synchronized inside a process
+    group."""
     generator = torch.Generator().manual_seed(0)
     logits = (4 * torch.randn(N, CLASSES, generator=generator)).round(decimals=1)  # some ties
     target = torch.multinomial(logits.mul(0.4).softmax(1), 1, generator=generator).squeeze(1)
     cells, nll = CellMetrics(CELLS, adaptive_bins=5), NegativeLogLikelihood()
     ece, brier = CalibrationError(), BrierScore(CLASSES)
-    for batch in torch.tensor(list(rows), dtype=torch.long).split(7) if rows else ():
+    for batch in torch.tensor(list(rows), dtype=torch.long).split(size) if rows else ():
         cells.update(logits[batch], target[batch], batch % CELLS)
         nll.update(logits[batch], target[batch])
         ece.update(logits[batch].softmax(1), target[batch])
         brier.update(logits[batch].softmax(1), target[batch])
     result = [*cells.compute().values(), *cells.reliability(), *brier.decomposition()]
     return [*result, ece.compute(), brier.compute(), nll.compute()]
+
+
+@pytest.mark.parametrize("size", [1, 90, N])
+def test_batch_split_and_order_change_no_bit(size):
+    order = torch.randperm(N, generator=torch.Generator().manual_seed(0)).tolist()
+    assert all(map(torch.equal, evaluate(range(N)), evaluate(order, size)))
 
 
 def worker(rank, folder, processes):

@@ -36,15 +36,6 @@ def test_scipy_finds_the_same_temperature(scale):
     assert fit.nll_before == pytest.approx(nll(0.0), rel=1e-12)
 
 
-def test_the_temperature_is_exact_where_it_has_a_closed_form():
-    # Two classes, all margins a, a share s wrong: T = a / log((1 - s) / s).
-    for count, margin in ((4, 5), (10_000, 200)):
-        logits = torch.tensor([[margin, 0.0]], dtype=torch.float64).repeat(count, 1)
-        target = torch.zeros(count, dtype=torch.long)
-        target[0] = 1
-        assert fit_temperature(logits, target) == pytest.approx(margin / math.log(count - 1), 1e-10)
-
-
 def test_many_classes_and_margins_of_all_sizes_find_the_change_of_sign():
     # One class ahead of hundreds of equal ones: the slope is first convex, then concave, and plain
     # Newton steps leave the bracket from either side.
