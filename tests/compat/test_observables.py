@@ -2,27 +2,20 @@
 
 import math
 
-import networkx
-import numpy as np
 import pytest
 import torch
 
 from chaosgate.compat import (
     SiteGraph,
     all_pairs,
-    betti_numbers,
     green_metric,
     grid_graph,
     intrinsic_energy,
     lift,
     log_ratio_deformation,
-    oscillation,
     random_pairs,
     ranking_preserved,
     roughness_budget,
-    sandwich_violations,
-    sandwich_width,
-    superlevel,
 )
 from chaosgate.compat.observables import (
     chaos_operator,
@@ -118,33 +111,3 @@ def test_a_law_is_claimed_only_where_the_theorem_applies_and_follows_operator_an
     torch.testing.assert_close(log_ratio_law(gate, (3, 3), pairs, metric)[1], 0.4**2 / 2 * metric)
     gate.factor = torch.tensor(0.5)
     torch.testing.assert_close(log_ratio_law(gate, (3, 3), pairs, metric)[1], 0.2**2 / 2 * metric)
-
-
-def test_betti_numbers_agree_with_networkx_on_random_graphs():
-    random = np.random.default_rng(11)
-    for _ in range(200):
-        sites = int(random.integers(1, 40))
-        possible = np.array([(x, y) for x in range(sites) for y in range(x)]).reshape(-1, 2)
-        chosen = possible[random.random(len(possible)) < random.choice([0.03, 0.08, 0.3])]
-        edges = torch.from_numpy(chosen[random.permutation(len(chosen))]).long()
-        graph = SiteGraph((sites,), edges, torch.ones(len(edges)).double())
-        kept = random.random((3, sites)) < random.choice([0.5, 0.8, 1.0])
-        found = torch.stack(betti_numbers(torch.from_numpy(kept), graph), 1)
-        whole = networkx.Graph(edges.tolist())
-        whole.add_nodes_from(range(sites))
-        for numbers, row in zip(found.tolist(), kept, strict=True):
-            part = whole.subgraph(np.flatnonzero(row).tolist())
-            loops = len(networkx.cycle_basis(part))
-            assert numbers == [networkx.number_connected_components(part), loops]
-
-
-def test_thresholds_widths_and_oscillations_are_per_map():
-    f = torch.tensor([[[1.0, 2.0]], [[1.0, 2.0]]])
-    assert superlevel(f, 2.0).tolist() == [[[False, True]], [[False, True]]]
-    assert superlevel(f, torch.tensor([1.0, 2.5])).tolist() == [[[True, True]], [[False, False]]]
-    gate = torch.tensor([[[math.e, 1.0]], [[1.0, math.e**-3]]])
-    torch.testing.assert_close(sandwich_width(gate), torch.tensor([1.0, 3.0]))
-    torch.testing.assert_close(oscillation(gate.log()), torch.tensor([1.0, 3.0]))
-    masked = torch.ones(1, 3, 3)
-    masked[0, 1, 1] = 0.0  # a mask breaks the sandwich of any width
-    assert sandwich_violations(torch.ones(1, 3, 3), masked, 1e-9, 20.0).tolist() == [1]
