@@ -8,7 +8,6 @@ from chaosgate.corruptions import PAPER, corrupt
 from chaosgate.data import CIFAR10, CIFAR100, CLEAN, Cell, FashionMNIST
 from chaosgate.data.arrays import corrupted_copies
 from chaosgate.data.fashion_mnist import read_idx
-from chaosgate.data.listing import spaced_holdout
 from chaosgate.data.module import plan_cells
 from tests.data.small_sets import write_cifar, write_fashion
 
@@ -49,22 +48,13 @@ def test_a_split_seed_draws_other_validation_images_and_the_same_test_images(ful
     assert positions(run, "val") == positions(seven, "val") != positions(three, "val")
     assert np.bincount(three.val_split.targets).tolist() == [600] * 10
     assert len(train & set(positions(seven, "train"))) < 20 and not train & val
-    assert len(test) == 8_000 and test == set(positions(seven, "test"))
     rest = positions(fashion(full, per_class={"test": 200}), "test")
-    assert test | set(rest) == set(range(10_000)) and len(rest) == 2_000
-    assert "seed 3" in three.describe()["split"]
+    assert test == set(positions(seven, "test")) and len(rest) == 2_000
+    assert test | set(rest) == set(range(10_000))
     with pytest.raises(ValueError, match="validation images of fashion_mnist are fixed"):
         fashion(split_seed=1)
     with pytest.raises(ValueError, match="images 1000 to 1099 of each class; class 0 has 1000"):
         fashion(full, per_class={"test": [1000, 1100]})
-
-
-def test_the_holdout_has_the_stated_share_of_every_class():
-    assert spaced_holdout(np.zeros(100, dtype=int), 0.29).sum() == 29  # 100 * 0.29 < 29 in floats
-    targets = np.repeat(np.arange(4), [10, 33, 1, 7])
-    for seed in (None, 5):
-        held = spaced_holdout(targets, 0.3, seed)
-        assert np.bincount(targets[held], minlength=4).tolist() == [3, 9, 0, 2]
 
 
 def test_files_that_are_missing_damaged_or_of_another_set_are_named(tmp_path):

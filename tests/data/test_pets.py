@@ -43,7 +43,6 @@ def test_a_partial_set_warns_and_is_recorded_and_other_lists_are_refused(synthet
     assert 5 not in module.test_splits[0].targets and module.num_classes == 37  # labels stay
     path = tmp_path / "oxford-iiit-pet" / "annotations" / "test.txt"
     lines = path.read_text().splitlines()[:-1]
-    for more, message in (([], "lists 3668 images.* has 3669"), (["Cat_1 38 1 1"], "classes 1 to")):
-        path.write_text("\n".join([*lines, *more]))
-        with pytest.raises(ValueError, match=message):
-            pets(tmp_path)
+    path.write_text("\n".join(lines))
+    with pytest.raises(ValueError, match="lists 3668 images.* has 3669"):
+        pets(tmp_path)

@@ -87,42 +87,30 @@ FIELD = _table("""
 field.law
   Law.__init__: (2 * value) -> (4 * value)
   Law.tau: gamma**2 -> abs(gamma)
-  Law.log_std: math.sqrt( -> (
   Law.covariance: / self.beta -> * self.beta
-  Law.precision: * self.beta -> / self.beta
-  Law.variance: / self.beta ->
   MaxEntLaw.entropy: 0.5 * self.rank -> self.rank
-  MaxEntLaw.log_normalizer: 2 * math.pi -> math.pi
   MaxEntLaw.log_prob: - self.log_normalizer() -> + self.log_normalizer()
   Law._color_rows: math.sqrt(self.beta) -> self.beta
   Law.sample: torch.randn( -> torch.rand(
   StudentT.fields: (self.degrees - 2) / -> self.degrees /
-  StudentT.entropy: (nu + r) / 2 * float -> (nu + r) * float
   StudentT.log_prob: 2 * self.beta * energy -> self.beta * energy
-  StudentT._log_peak: (nu - 2) * math.pi -> nu * math.pi
 field.grids
   GridLaplacian.matrix: weight * (jump -> (jump
   GridLaplacian._jumps: grid[index + 1 :] -> grid[:index]
   GridLaplacian.energy: 0.5 * weight -> weight
   DirichletLaplacian.differences: 1, 1) -> 1, 0)
-  Anisotropic.__init__: "the vertical weight", vertical -> "the vertical weight", horizontal
   Anisotropic.edge_weights: self.vertical, self.horizontal -> self.horizontal, self.vertical
   Neumann.differences: dim=1 -> dim=2
   Periodic.differences: roll(1, 1) -> roll(2, 1)
-  Identity.energy: 0.5 * -> 1.0 *
   ScalarFactor.shifted: self.scale + mu -> self.scale
   Spectral.matrix: factor.spectrum() @ -> factor.spectrum().sqrt() @
-  Spectral.factor: (laplacian.eigenvalues) -> (laplacian.eigenvalues + 1)
   MultiScale._cost: w / (eigenvalues + m) -> w / eigenvalues
   BandLimited._cost: inside, 1.0, self.outside -> inside, self.outside, 1.0
 field.spectral
   Sine.eigenvalues: (2 * (self.n + 1)) -> (2 * self.n)
   Sine.basis: math.sqrt(2 / (self.n + 1)) -> math.sqrt(2 / self.n)
-  Sine.power: / (self.n + 1) -> / self.n
   Cosine.eigenvalues: 4 * -> 2 *
-  Cosine.basis: 2 * self.k + 1 -> 2 * self.k
   Cosine._norms: 1 / self.n -> 2 / self.n
-  Hartley.eigenvalues: 4 * -> 2 *
   Sine.transform: 1 : self.n + 1 -> 0 : self.n
   Cosine.phases: halves[0] *= 2 -> halves[0] *= 1
   Axis.synthesize: even.sub_(odd) -> even.add_(odd)
@@ -130,7 +118,6 @@ field.spectral
 field.operator
   Factor.spectrum: .flip(0) ->
   Massive.matrix: self.mu * -> 2 * self.mu *
-  Massive.energy: 0.5 * self.mu -> self.mu
   Massive.factor: shifted(self.mu) -> shifted(self.mu**2)
 field.pinned
   Pinned.free: = 0.0 -> = 1.0
@@ -138,17 +125,13 @@ field.pinned
   PinnedFactor.__init__: - math.log(n) -> + math.log(n)
 field.cholesky
   CholeskyFactor._variance: - 2 * sums -> - sums
-  CholeskyFactor._sweep: field - parts -> field + parts
   CholeskyFactor._factorise: math.log(self.n) if self.centered else 0.0 -> 0.0
   CholeskyFactor._place: fields.mean(-1, keepdim=True) -> 0
 field.graph
   Graph.laplacian: + self.boundary -> - self.boundary
-  Graph.energy: 0.5 * -> 1.0 *
-  EdgeWeighted.__init__: (n - 1, n)) -> (n - 1, 0))
   FeatureGraph.edge_weights_of: self.bandwidth**2 -> self.bandwidth
   FeatureGraph.edge_weights_of: h.detach() -> h
   FeatureGraph.color_by_features: scale.sqrt() -> scale
-  FeatureGraph.laplacian_of: rim - matrix -> -matrix
 field.white
   _fill_on_host: *= -2.0 -> *= -1.9
   _fill_on_host: reshape(count, 2).T -> reshape(count, 2).T[:1]
@@ -163,9 +146,7 @@ GATE = _table("""
 gate.realization
   wick: - 0.5 * -> - 0.25 *
   samplewise: * sites.shape[-1] ->
-  samplewise: torch.softmax(sites, dim=-1) * sites.shape[-1] -> sites.exp()
   small_gamma_expansion: - variance -> + variance
-  small_gamma_expansion: 0.5 * -> 1.0 *
   wick_moment: diagonal=1 -> diagonal=0
   gate_kernel: gamma**2 -> gamma
   signed: 1 + sigma -> sigma
@@ -174,23 +155,17 @@ gate.realization
   Additive.__call__: .sqrt() ->
   _scaled: strength * factor -> strength
   Signed.site_energy: ** 2 ->
-  Plain.__call__: _scaled(self.sigma, factor) -> self.sigma
   Additive.__call__: h.detach() -> h
 gate.dropout
-  Dropout.perturb: >= drop -> < drop
   Dropout.perturb: kept / (1 - drop) -> kept
   Dropout.expected_energy: drop / (1 - drop) -> drop
   seed_rate: return rate -> return 2 * rate
   drop_probability: -torch.expm1 -> torch.exp
   block_coverage: + 1 -> + 0
-  DropBlock.perturb: < rate -> < 2 * rate
   DropBlock.expected_energy: dropped / (1 - dropped) -> dropped
-  Dropout.perturb: h.shape[1] if self.mask == "element" else 1 -> 1
   Dropout._drop: self.p * self.factor -> self.p
   reach: (size - 1) // 2 -> size // 2
   reach: min(block_size, side) -> block_size
-  DropBlock.marginal: self.p * self.factor.double() -> self.p
-  DropBlock.perturb: else h.shape[1] -> else 1
   DropBlock.perturb: kept.numel() / kept.sum() -> 1 / (1 - self.p) * torch.ones(())
   DropBlock.nominal: math.prod(grid) / inner -> 1
 gate.base
@@ -204,15 +179,12 @@ gate.deployment
   DeployedField._resized: align_corners=False -> align_corners=True
 gate.gaussian
   UnitVarianceMechanism.__init__: beta=operator.mean_variance(grid) -> beta=1.0
-  UnitVarianceMechanism.strength_for: torch.log1p( -> (
   UnitVarianceMechanism.strength_for: weighted_energy(h, variance) -> weighted_energy(h, 0 * variance + 1)
   UnitVarianceMechanism.strength_for: .sqrt().view -> .view
   UnitVarianceMechanism.expected_energy: self.match.factor = self.factor -> pass
   IIDGaussian.__init__: = "independent" -> = "shared"
-  CorrelatedGaussian.__init__: = "shared" -> = "independent"
 gate.gaussian_chaos
   GaussianChaos.__init__: "epsilon": epsilon -> "epsilon": None
-  GaussianChaos._deploy: beta=field.mean_variance -> beta=1.0
 gate.mechanism
   Mechanism.gate: else h.shape[1] -> else 1
   Mechanism.field_on: if grid in self -> if (grid := tuple(sorted(grid))) in self
@@ -228,39 +200,31 @@ gate.desiderata
 COMPAT = _table("""
 compat.observables
   SiteGraph.degrees: self.weights.repeat(2) -> 2 * self.weights.repeat(2)
-  SiteGraph.laplacian: + matrix.T ->
   grid_graph: enumerate(sides) -> list(enumerate(sides))[-1:]
   cycle_graph: first + 1 -> first + 2
   intrinsic_energy: 0.5 * -> 1.0 *
-  roughness_budget: 0.5 * -> 1.0 *
   weighted_mass: .square() -> .abs()
-  dropout_energy: (2 * q) -> q
   coherence: (2 * -> (1 *
   all_pairs: torch.arange(num_sites) -> torch.arange(num_sites - 1)
   pair_differences: ] - flat -> ] + flat
   log_ratio_deformation: - log_ratios(before -> + log_ratios(before
   green_metric: - 2 * -> -
   log_ratio_variance: tau * -> tau**2 *
-  log_ratio_covariance: ]] - rows -> ]] + rows
   positive_pairs: & positive -> | positive
-  log_margin: .abs() ->
   ranking_probability: .sqrt() ->
   ranking_preserved: > 0 -> >= 0
   log_ratio_law: -0.5 * tau -> 0.5 * tau
   log_ratio_law: * factor ->
   pair_variances: new_zeros(len(basis), start) -> new_zeros(len(basis), 0)
   chaos_operator: law.grid == grid -> True
-  lift: epsilon * h.mean -> h.mean
   sandwich_width: .abs() ->
   oscillation: - flat.amin -> + flat.amin
-  sandwich_violations: lost | gained -> lost
   betti_numbers: + components -> - components
   betti_numbers: np.arange(size) // n, maps -> np.arange(size) // n, True | maps
   cycle_fracture: 1 - q**n -> 1 - q ** (n - 1)
 compat.matching
   _signed: math.sqrt( -> (
   _gch: )) / 2 -> ))
-  _gch_wick: log_std**2 * -> log_std *
   _dropblock: power.sqrt() -> power
   _unit_variance: / operator.mean_variance(grid) ->
   _solve: < energy else -> > energy else
@@ -268,9 +232,7 @@ compat.probe
   StageMaps._topology: maps.mean( -> 0.5 * maps.mean(
   StageMaps._topology: superlevel(behind, level) -> superlevel(behind, behind.mean((1, 2)))
   StageMaps._log_geometry: * self.order > 0 -> * self.order >= 0
-  StageMaps._log_geometry: math.sqrt( -> (
   StageMaps._predicted: 2 * self.steps * tilt -> 0
-  StageMaps._predicted: self.order * mean -> mean
   StageMaps.behind: keep**2 -> keep
   StageMaps.reading: / (2 * energy) -> / energy
   keep_probability: float(gate.factor) -> 1.0
@@ -289,12 +251,9 @@ metrics.functional
   classification_scores: total**2 -> total
   classification_scores: total.log() + below_top -> total.log() - below_top
   target_rank: - 1) / 2 -> ) / 2
-  target_rank: alpha=2 -> alpha=1
   bin_index: [1:-1] -> [:-1]
-  bin_index: inner) -> inner, right=True)
   bin_edges: k / num_bins -> k / (num_bins + 1)
   calibration_error: difference.sum(-1) / -> difference.mean(-1) /
-  calibration_error: reliability.correct_sum).abs() -> reliability.correct_sum)
   adaptive_bins: right=True -> right=False
   adaptive_bins: mean_of_ties(value, hit) -> hit
   mean_of_ties: total / size -> total

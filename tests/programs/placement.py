@@ -11,7 +11,6 @@
 """
 
 import copy
-import inspect
 import math
 import re
 
@@ -315,11 +314,10 @@ def verdicts(model, x, stages=STAGES, sized=False, shift=1.0):
 
     ``sized``: the network was created for these images, so that its dry run needs no example.
     """
-    takes = "example" in inspect.signature(cg.attach).parameters
-    example = {"example": x} if takes and not sized else {}
+    example = {} if sized else {"example": x}
     network = Network(prepare(copy.deepcopy(model), x, shift), x)
     placed = {stage: attempt(model, x, stage, **example) for stage in stages}
-    if takes and any("example=" in str(module) for module in placed.values()):
+    if any("example=" in str(module) for module in placed.values()):
         example = {"example": x}  # the size that it was created for is not in the model
         placed = {stage: attempt(model, x, stage, **example) for stage in stages}
     for stage, module in placed.items():
