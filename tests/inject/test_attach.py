@@ -216,5 +216,5 @@ def test_copies_that_share_hooks_are_refused_where_a_gate_would_act():
             copy.copy(model)(x)
         model.eval()
         assert torch.equal(copy.copy(model)(x), model(x))
-        with handle.monte_carlo(2), pytest.raises(RuntimeError, match="shares its hooks"):
+        with pytest.raises(RuntimeError, match="shares its hooks"), handle.monte_carlo(2):
             copy.copy(model)(x)

@@ -83,13 +83,6 @@ class GatedModule:
         where = self.stage if self.stage == self.module else f"{self.stage} -> {self.module}"
         return f"{where}: {self.gate}"
 
-    @property
-    def needs_images(self) -> bool:
-        """Whether the layout depends on the size of the image."""
-        kind, grid = self.given
-        shown = self.shown is not None and self.shown.kind != "NLC"
-        return not shown and grid is None and kind in (None, "NLC")
-
     def layout_of(self, features: Tensor, images: tuple[int, ...] | None) -> Layout:
         """Of maps once; of tokens whenever their number or the image changes."""
         layout = self.layout
@@ -109,9 +102,8 @@ class Forward:
     Args:
         attachment: Whose it is.
         step: Number of the forward.
-        images: Shape of the images.
-        outer: The forward that called it, of a model that calls itself.
         module: The only module that it gates; None for all.
+        outer: The forward that called it, of a model that calls itself.
         passes: How often a gate acted on each module.
         recomputed: Modules that the running backward pass has recomputed.
         hidden: A gate ran without a graph, as under checkpointing with ``use_reentrant=True``.
@@ -119,9 +111,8 @@ class Forward:
 
     attachment: "Attachment"
     step: Tensor | int
-    images: tuple[int, ...] | None
-    outer: "Forward | None" = None
     module: str | None = None
+    outer: "Forward | None" = None
     passes: dict[str, int] = field(default_factory=dict)
     recomputed: set[str] = field(default_factory=set)
     hidden: bool = False
@@ -157,8 +148,7 @@ class Attachment:
     """Gates on some modules of a model, until :meth:`remove`. Made by :func:`attach`; a context
     manager.
 
-    It keeps the seed, the counters, the sites and the hooks. With ``measuring`` its gates act only
-    inside :meth:`forced`.
+    It keeps the seed, the counters, the sites and the hooks.
     """
 
     def __init__(
@@ -171,10 +161,9 @@ class Attachment:
         layout: str | None = None,
         grid: Sequence[int] | None = None,
         example: Any = None,
-        measuring: bool = False,
         coupled: bool = False,
     ) -> None:
-        self.model, self.seed, self.measuring = model, seed, measuring
+        self.model, self.seed = model, seed
         self.rank, self._follow_rank = rank or 0, rank is None  # until the first training forward
         given = check_layout(layout, grid)
         kinds = {(getattr(g, "base_size", 0), getattr(g, "channels", 0)) for g in gates.values()}
@@ -194,7 +183,7 @@ class Attachment:
         self._set_keys()
         self._steps, self._fired = Counter(), Counter()
         self._forward: Forward | None = None
-        self._images: tuple[int, ...] | None = None  # of the last image outside of a forward
+        self._images: tuple[int, ...] | None = None
         self._forced: tuple[int, set[str] | None, dict[str, Any] | None] | None = None
         self._waiting: WeakSet[Forward] = WeakSet()  # forwards whose graphs are alive
         self._backward: Forward | None = None  # whose outputs got a gradient last
@@ -207,13 +196,13 @@ class Attachment:
         raises.
         """
         self.resumed: RestoreWarning | None = None
-        for site in () if measuring else self.sites:
+        for site in self.sites:
             if handle := GATED.get(site.target):
                 refuse("already gated", module=site.module, handle=handle())
-        GATED.update({site.target: ref(self) for site in self.sites if not measuring})
+        GATED.update({site.target: ref(self) for site in self.sites})
         before: list[tuple[nn.Module, Callable[..., None]]] = [(model, self._enter)]
-        stem = stem_of(model)
-        if stem is not None and any(site.needs_images for site in self.sites):
+        maps = [s.shown is not None and s.shown.kind != "NLC" for s in self.sites]
+        if (stem := stem_of(model)) is not None and not all(maps):
             before.append((stem, self._see_images))
         self._hooks: list[Any] = [
             *(m.register_forward_pre_hook(Hook(act), with_kwargs=True) for m, act in before),
@@ -347,7 +336,7 @@ class Attachment:
         """Take the gates off; model and gates are as they were."""
         for hook in self._hooks:
             hook.remove()
-        for site in self.sites if self._hooks and not self.measuring else ():
+        for site in self.sites if self._hooks else ():
             GATED.pop(site.target, None)
         for gate, factor in self._factors.items():
             gate.factor = factor
@@ -392,29 +381,13 @@ class Attachment:
         if module.training or self._forced or self._average:
             refuse("shared hooks", model=type(module).__name__)
 
-    def _see_images(self, stem: nn.Module, args: Any, kwargs: Any) -> None:
-        """The input of the first convolution is the image, whatever the model was called with.
-
-        Frames of a video may come one by one, but images are not turned into a sequence.
-        """
-        known = None if self._forward is None else self._forward.images
-        if args and not TRACKER.is_bw and args[0].ndim >= min(4, len(known or ())):
-            self._images = tuple(args[0].shape)
-            if self._forward is not None:
-                self._forward.images = self._images
-
     def _enter(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         if model is not self.model:
             return self._other(model)
         compiling = torch.compiler.is_compiling()
         if not compiling and TRACKER.is_bw:  # the whole model is recomputed
             return None
-        images = None  # shape of the first argument that can be one
-        for value in (*args, *kwargs.values()):
-            if isinstance(value, Tensor) and value.ndim >= 3:
-                images = tuple(value.shape)
-                break
-        self._forward = forward = Forward(self, self._steps.now(compiling), images, self._forward)
+        step: Tensor | int = self._steps.now(compiling)
         if self._forced is None and True in [site.leader.training for site in self.sites]:
             if self._average is not None:
                 refuse("averages")
@@ -422,8 +395,14 @@ class Attachment:
             if self.on_first_call is not None and not compiling:
                 self.on_first_call(*args, **kwargs)
                 self.on_first_call = None
-            forward.step = self._steps.next(compiling)
+            step = self._steps.next(compiling)
+        self._forward = Forward(self, step, outer=self._forward)
         return None
+
+    def _see_images(self, stem: nn.Module, args: Any, kwargs: Any) -> None:
+        """The input of the first convolution is the image, whatever the model was called with."""
+        if args and not TRACKER.is_bw:
+            self._images = tuple(args[0].shape)
 
     def _gate(self, site: GatedModule, module: nn.Module, args: Any, output: Any) -> Any:
         if module is not site.target:
@@ -433,7 +412,7 @@ class Attachment:
         if self._forced is None:
             if self._average is not None and forward is None:
                 refuse("averages")
-            if self.measuring or not site.leader.training:
+            if not site.leader.training:
                 return None
         elif only is not None and site.module not in only:
             return None
@@ -443,9 +422,9 @@ class Attachment:
         elif forward is None:  # entered otherwise: every pass of a gated module is a step
             self._begin(compiling)
             count = self._steps.now if self._forced else self._steps.next
-            forward = Forward(self, count(compiling), self._images, module=site.module)
+            forward = Forward(self, count(compiling), site.module)
         features = output if isinstance(output, Tensor) else features_of(site.module, output)
-        layout = site.layout_of(features, forward.images)
+        layout = site.layout_of(features, self._images)
         h = perturbed = layout.to_map(features)
         require_fresh_draws(features)
         number = 0 if again else forward.passes.get(site.module, 0)
@@ -488,7 +467,7 @@ class Attachment:
         if forward is None or model is not self.model or (not compiling and TRACKER.is_bw):
             return None
         self._forward = forward.outer
-        if self._forced is not None or self.measuring:
+        if self._forced is not None:
             return None
         if not compiling and output is None:  # a compiler would look into what it is compared with
             return None

@@ -107,9 +107,12 @@ def read_layout(
     if images is not None and shape[0] != images[0]:
         refuse("windows", name=name, maps=shape[0], images=images[0])
     fits = possible_layouts(shape, images or ())
-    if shown is not None and KINDS[shown.kind] == len(shape):
-        tokens = shown.kind == "NLC"
-        fits = [f for f in fits if f.prefix == shown.prefix] if tokens else [shown]
+    if shown is not None and shown.kind == "NLC" and len(shape) == 3:
+        known = shown.grid is not None and shape[1] == shown.prefix + math.prod(shown.grid)
+        same_size = [shown] if known and images is None else []  # the size of the dry run
+        fits = [f for f in fits if f.prefix == shown.prefix] or same_size
+    elif shown is not None and KINDS[shown.kind] == len(shape):
+        fits = [shown]
     elif len(shape) == 3:
         fits = []  # tokens and sequences need a proof
     if len(fits) != 1:
