@@ -22,7 +22,6 @@ import chaosgate as cg
 STAGES = ("L1", "L2", "L3", "L4")
 PATCHES = ((1, 1), (1, 7), (7, 1), (7, 7), (5, 1), (3, 7))  # centers, in eighths of the image
 NO_GRID = "it is not a grid in the order of the image"
-PRIME = 2**61 - 1
 
 
 def pattern(*grid):
@@ -147,64 +146,31 @@ def measured(difference):
     return None
 
 
-def crossed(output, x):
-    """The autograd nodes that every path from ``x`` to the output crosses, by counting paths."""
-    order, stack, seen = [], [(output.grad_fn, False)], set()
-    while stack:
-        node, done = stack.pop()
-        if done:
-            order.append(node)
-        elif node is not None and node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend((source, False) for source, _ in node.next_functions)
-    below, above = {None: 0}, dict.fromkeys([*order, None], 0)
-    for node in order:
-        ends = getattr(node, "variable", None) is x
-        below[node] = int(ends) + sum(below[source] for source, _ in node.next_functions)
-    above[output.grad_fn] = 1
-    for node in reversed(order):
-        for source, _ in node.next_functions:
-            above[source] += above[node] % PRIME
-    total = below[output.grad_fn] % PRIME
-    return {node for node in order if above[node] * below[node] % PRIME == total}
-
-
 class Network:
     """What the modules of a prepared network return, and which of these tensors could be gated."""
 
     def __init__(self, model, x):
         self.model, self.x = model, x
-        self.calls, self.order, self.layout, self.shapes, nodes = {}, {}, {}, {}, {}
+        self.calls, self.order, self.layout, self.shapes = {}, {}, {}, {}
 
-        def see_layout(name, found):
+        def see(name, found):
             self.calls[name] = self.calls.get(name, 0) + 1
             self.order[name] = len(self.order)
             if found is not None and len(found) == len(PATCHES) + 1:
                 self.layout[name] = measured(found[1:] - found[:1])
                 self.shapes[name] = found.shape
 
-        def see_node(name, found):
-            nodes[name] = None if found is None else found.grad_fn
-
-        with torch.no_grad():
-            self._visit(patched(x[:1]), see_layout)
-            self.output = forward(model, x)
-            self.scale = (forward(model, x.flip(0)) - self.output).norm()
-        images = x.clone().requires_grad_()
-        on_all_paths = crossed(self._visit(images, see_node), images)
-        self.crossed = {name for name, node in nodes.items() if node in on_all_paths}
-
-    def _visit(self, images, see):
         def hook(name):
             return lambda module, args, output: see(name, features(output))
 
-        named = [(name, module) for name, module in self.model.named_modules() if name]
+        named = [(name, module) for name, module in model.named_modules() if name]
         hooks = [module.register_forward_hook(hook(name)) for name, module in named]
-        output = forward(self.model, images)
-        for one in hooks:
-            one.remove()
-        return output
+        with torch.no_grad():
+            forward(model, patched(x[:1]))
+            for one in hooks:
+                one.remove()
+            self.output = forward(model, x)
+            self.scale = (forward(model, x.flip(0)) - self.output).norm()
 
     def side(self, name):
         return self.reading(name)[2]
@@ -246,7 +212,7 @@ class Network:
             around = [p[:i] for i, letter in enumerate(p) if letter == "."]
             inside = any(self.side(a) != self.side(p) and self.downsamples(a) for a in around)
             if start < self.order[p] < end and between > 1 and not inside and self.side(p):
-                if p in self.crossed and self.calls[p] == 1:
+                if self.calls[p] == 1 and all(self.cut(p)):
                     yield p
 
     def wrong(self, name, following=None, last=True):
@@ -269,11 +235,11 @@ class Network:
         if not self.layout.get(name):
             return NO_GRID
         until = following and self.side(following)
-        for p in list(self.later(name, following))[:8]:
+        for p in self.later(name, following):
             same = self.side(p) == self.side(name) != until
             between = last if until is None else self.side(p) > until
             skipped = between and self.side(p) < self.side(name)
-            if (same or skipped) and all(self.cut(p)) and self.effect(p) > 1e-3:
+            if (same or skipped) and self.effect(p) > 1e-3:
                 return f"{'the last of its grid is' if same else 'it skips the coarser'} {p}"
         return ""
 
