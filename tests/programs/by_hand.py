@@ -42,6 +42,17 @@ def weights(model):
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
+def descend(model, data, loss_of, lr=0.1):
+    """The weights after one step of SGD for each batch."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    model.train()
+    for images, labels in data:
+        optimizer.zero_grad()
+        loss_of(model, images, labels).backward()
+        optimizer.step()
+    return weights(model)
+
+
 def equal(first, second):
     return first.keys() == second.keys() and all(
         torch.equal(first[name], second[name]) for name in first

@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import chaosgate as cg
-from tests.programs.by_hand import ByHand, batches, gate, network
+from tests.programs.by_hand import ByHand, batches, descend, gate, network
 
 pytestmark = [pytest.mark.slow, pytest.mark.ddp]
 
@@ -27,11 +27,7 @@ def process(rank, folder):
         mesh = init_device_mesh("cpu", (2,))
         for part in (model.layer3, model.layer4, model):
             fully_shard(part, mesh=mesh)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        for images, labels in batches(6)[rank::2]:
-            optimizer.zero_grad()
-            loss_of(model, images, labels).backward()
-            optimizer.step()
+        descend(model, batches(6)[rank::2], loss_of)
         assert handle.fired == 3
     full = {name: p.full_tensor().detach() for name, p in model.named_parameters()}
     torch.save(full, Path(folder, f"{rank}.pt"))

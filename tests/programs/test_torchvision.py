@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torchvision.models import detection, segmentation
 
-from tests.programs.by_hand import batches, compare, weights
+from tests.programs.by_hand import batches, compare, descend
 
 pytestmark = pytest.mark.slow
 
@@ -19,17 +19,14 @@ def detector():
 
 
 def test_a_detector_equals_one_with_a_gate_by_hand():
-    def train(model):
-        torch.manual_seed(0)  # the detector samples its proposals
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-        model.train()
+    def loss(model, images, labels):
         boxes = torch.tensor([[8.0, 8.0, 48.0, 56.0], [30.0, 20.0, 90.0, 80.0]])
-        for images, labels in batches(2, size=2, side=96):
-            targets = [{"boxes": boxes, "labels": labels % 3 + 1} for _ in images]
-            optimizer.zero_grad()
-            sum(model(list(images), targets).values()).backward()
-            optimizer.step()
-        return weights(model)
+        targets = [{"boxes": boxes, "labels": labels % 3 + 1} for _ in images]
+        torch.manual_seed(0)  # the detector samples its proposals
+        return sum(model(list(images), targets).values())
+
+    def train(model):
+        return descend(model, batches(2, size=2, side=96), loss, lr=1e-3)
 
     compare(train, detector, "backbone.body.layer4", stages="backbone.body.layer4")
 
@@ -41,16 +38,11 @@ def test_segmentation_equals_one_with_a_gate_by_hand():
             weights=None, weights_backbone=None, num_classes=5, aux_loss=False
         )
 
+    def loss(model, images, labels):
+        torch.manual_seed(0)  # the head has dropout
+        return nn.functional.cross_entropy(model(images)["out"], images[:, 0].long().clamp(0, 4))
+
     def train(model):
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-        model.train()
-        for images, _ in batches(2, size=2):
-            torch.manual_seed(0)  # the head has dropout
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(
-                model(images)["out"], images[:, 0].long().clamp(0, 4)
-            ).backward()
-            optimizer.step()
-        return weights(model)
+        return descend(model, batches(2, size=2), loss, lr=1e-2)
 
     compare(train, build, "backbone.layer4", stages="backbone.layer4")
