@@ -87,12 +87,9 @@ def test_bad_input_is_refused(photo, tiny, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             corrupt(photo, *arguments)
-    shapes = (photo[..., :2], torch.from_numpy(photo), np.zeros(5, np.uint8), photo[:0])
-    for image in (*shapes, photo / 255, torch.zeros(3, 8, 8)):
+    for image in (photo[..., :2], torch.from_numpy(photo), photo[:0], photo / 255):
         with pytest.raises(ValueError, match="images of type .* take uint8"):
             corrupt(image, "fog", 1)
-    with pytest.raises(ValueError, match="mode 'RGBA'"):
-        corrupt(Image.fromarray(photo).convert("RGBA"), "fog", 1)
     with pytest.raises(ValueError, match="one channel"):
         corrupt(tiny, "saturate", 1)
     Image.fromarray(photo).save(tmp_path / "frost1.png")

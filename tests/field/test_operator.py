@@ -122,10 +122,6 @@ def test_color_compiles_into_one_graph_per_grid(operator):
     assert len(graphs) <= 2  # the first batch size, then any
     with pytest.raises(torch._dynamo.exc.Unsupported):  # says to prepare the grid
         compiled(white(4, 20, 15))
-    operator.prepare((20, 15))
-    compiled(white(4, 20, 15))
-    compiled(white(4, 15, 20))
-    assert len(graphs) <= 3
 
 
 @pytest.mark.parametrize(
@@ -144,20 +140,16 @@ def test_memory_is_linear_in_the_sites(operator, grid):
 
 YAML = """
 DirichletLaplacian:
-Identity:
 Anisotropic: {vertical: 1, horizontal: 2.5}
 Massive: {operator: chaosgate.field.Neumann, mu: 0.1}
 Pinned: {operator: chaosgate.field.Periodic, site: [0, 0]}
 EdgeWeighted: {vertical: [[1], [2]], horizontal: [[1, 0.5]]}
-EdgeWeighted: {vertical: null, horizontal: [1, 0.5, 2]}
 Graph: {edges: [[0, 1]], weights: [2], boundary: {0: 1.5}}
-Graph: {edges: [[0, 1]], boundary: [0]}
 Graph: {edges: [[0, 1]], pinned: 0, num_vertices: 2}
 CovarianceMatrix: {matrix: [[2, 1], [1, 2]]}
 Dense: {matrix: [[2, 1], [1, 2]]}
 Matern: {length: 2, smoothness: 1.5}
 Fractional: {power: 2, mass: 0.1, base: chaosgate.field.Periodic}
-MultiScale: {masses: [0.1, 2]}
 BandLimited: {low: 0, high: 1}
 FeatureGraph: {bandwidth: 0.5}
 """

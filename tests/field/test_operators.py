@@ -251,6 +251,5 @@ class TestMassive(OperatorOracle):
 def test_a_function_of_the_spectrum_must_be_positive():
     with pytest.raises(ValueError, match="positive and finite; at eigenvalue"):
         Spectral(lambda eigenvalue: eigenvalue - 2).green((3, 3))
-    for make in (lambda: Fractional(-1), lambda: BandLimited(2, 1), lambda: MultiScale([])):
-        with pytest.raises(ValueError, match="Fractional|BandLimited|MultiScale"):
-            make()
+    with pytest.raises(ValueError, match="BandLimited"):
+        BandLimited(2, 1)

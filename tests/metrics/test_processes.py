@@ -11,7 +11,6 @@ N, CLASSES, CELLS = 101, 6, 3
 SHARDS = {  # of 101 samples, by number of processes
     2: {
         "uneven": [range(0, 70), range(70, N)],
-        "interleaved": [range(0, N, 2), range(1, N, 2)],
         "one has nothing": [range(0), range(N)],
     },
     3: {
