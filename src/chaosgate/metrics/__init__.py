@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from chaosgate.metrics.ranking import area_under_risk_coverage, area_under_roc
     from chaosgate.metrics.temperature import fit_temperature, temperature_scaling
 
+NUM_BINS = 15
+"""Bins of the calibration error, as in the paper."""
+
 # Names load on first use: a report, which only averages cells, needs neither torch nor matplotlib.
 _FILES = ("aggregate", "functional", "modules", "ranking", "temperature", "figure")
 

@@ -24,6 +24,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from chaosgate.metrics import NUM_BINS
+
 # Elements worked on at a time: float64 temporaries of 1 MB stay in the cache of a core, and a batch
 # of 21,841-class logits does not need twice its own memory. An accelerator wants larger pieces.
 BLOCK_CPU, BLOCK_DEVICE = 2**17, 2**25
@@ -257,7 +259,7 @@ def join_reliability(parts: Tensor) -> Reliability:
     return Reliability(sums[..., 0], sums[..., 1], sums[..., 2], edges)
 
 
-def calibration_bins(confidence: Tensor, correct: Tensor, num_bins: int = 15) -> Reliability:
+def calibration_bins(confidence: Tensor, correct: Tensor, num_bins: int = NUM_BINS) -> Reliability:
     """Reliability sums of ``confidence (N,)`` in [0, 1] and ``correct (N,)`` in {0, 1}."""
     slot = bin_index(confidence, num_bins)
     return join_reliability(reliability_parts(confidence, correct, slot, num_bins))
@@ -269,7 +271,7 @@ def calibration_error(reliability: Reliability) -> Tensor:
     return difference.sum(-1) / reliability.count.sum(-1)
 
 
-def adaptive_bins(confidence: Tensor, correct: Tensor, num_bins: int = 15) -> Reliability:
+def adaptive_bins(confidence: Tensor, correct: Tensor, num_bins: int = NUM_BINS) -> Reliability:
     r"""Reliability sums over bins of equal mass of ``confidence (N,)`` and ``correct (N,)``.
 
     Bins of equal width leave most of an over-confident network's samples in the last bin. Here the
@@ -301,7 +303,9 @@ def mean_of_ties(value: Tensor, given: Tensor) -> Tensor:
     return (total / size)[tie]
 
 
-def adaptive_calibration_error(confidence: Tensor, correct: Tensor, num_bins: int = 15) -> Tensor:
+def adaptive_calibration_error(
+    confidence: Tensor, correct: Tensor, num_bins: int = NUM_BINS
+) -> Tensor:
     """Expected calibration error over ``num_bins`` bins of equal mass; NaN without samples.
 
     >>> confidence, correct = torch.tensor([0.6, 0.7, 0.8, 0.9]), torch.tensor([0, 1, 1, 1])
@@ -311,7 +315,7 @@ def adaptive_calibration_error(confidence: Tensor, correct: Tensor, num_bins: in
     return calibration_error(adaptive_bins(confidence, correct, num_bins))
 
 
-def classwise_calibration_error(probs: Tensor, target: Tensor, num_bins: int = 15) -> Tensor:
+def classwise_calibration_error(probs: Tensor, target: Tensor, num_bins: int = NUM_BINS) -> Tensor:
     r"""Mean over classes of the calibration error of each class's own probability.
 
     The ECE looks at the largest probability only. Here every class :math:`k` of :math:`K` is a
@@ -340,7 +344,7 @@ def classwise_calibration_error(probs: Tensor, target: Tensor, num_bins: int = 1
     return sums.abs().sum() / (classes * len(probs)) if len(probs) else sums.new_tensor(torch.nan)
 
 
-def effective_counts(confidence: Tensor, correct: Tensor, num_bins: int = 15) -> Tensor:
+def effective_counts(confidence: Tensor, correct: Tensor, num_bins: int = NUM_BINS) -> Tensor:
     r"""How many independent images each bin of pooled cells is worth, ``(num_bins,)`` in float64.
 
     Among the :math:`n_m` samples of a bin with accuracy :math:`a`, the answers to one image in

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from chaosgate.metrics import NUM_BINS
 from chaosgate.metrics.functional import (
     PARTS,
     Reliability,
@@ -97,7 +98,7 @@ class CalibrationError(_ExactMetric):
     tensor(0.4000, dtype=torch.float64)
     """
 
-    def __init__(self, num_bins: int = 15, **kwargs: Any) -> None:
+    def __init__(self, num_bins: int = NUM_BINS, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         bin_edges(num_bins)  # refuses a number below one
         self.num_bins = num_bins
@@ -187,7 +188,7 @@ class BrierScore(_ExactMetric):
 
     totals: Tensor
 
-    def __init__(self, num_classes: int, num_bins: int = 15, **kwargs: Any) -> None:
+    def __init__(self, num_classes: int, num_bins: int = NUM_BINS, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         bin_edges(num_bins)  # refuses a number below one
         self.num_classes, self.num_bins = num_classes, num_bins
@@ -283,7 +284,7 @@ class CellMetrics(_ExactMetric):
     def __init__(
         self,
         num_cells: int = 1,
-        num_bins: int = 15,
+        num_bins: int = NUM_BINS,
         adaptive_bins: int | None = None,
         **kwargs: Any,
     ) -> None:

@@ -18,7 +18,7 @@ from torchmetrics import MeanMetric, MetricCollection
 
 from chaosgate.data.module import ImageData
 from chaosgate.data.samples import CLEAN, as_sample
-from chaosgate.metrics import CellMetrics, aggregate_cells
+from chaosgate.metrics import NUM_BINS, CellMetrics, aggregate_cells
 from chaosgate.train.alternatives import CrossEntropy, Mixing
 from chaosgate.train.backbones import create_backbone, load_weights, size_argument
 from chaosgate.train.schedules import WarmupCosine, WeightsOnlyAdamW, warn_of_recipe
@@ -123,7 +123,8 @@ class ImageClassifier(LightningModule):
             rank_zero_info(f"training {self.backbone}: {size:,} parameters, {have} classes")
         if stage == "test":
             self.test_cells = list(getattr(data, "test_cells", [CLEAN]))
-            self.test_metrics = CellMetrics(len(self.test_cells), adaptive_bins=15).to(self.device)
+            metrics = CellMetrics(len(self.test_cells), adaptive_bins=NUM_BINS)
+            self.test_metrics = metrics.to(self.device)
 
     # -- training --------------------------------------------------------------------------------
 

@@ -42,12 +42,12 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import digamma, ndtri, polygamma, stdtrit
 
+from chaosgate.metrics import NUM_BINS as NUM_BINS  # collect takes it from here
 from chaosgate.metrics.aggregate import Cell
 from chaosgate.run.outputs import Samples
 
 RESAMPLES = 400  # the relative standard error of a standard deviation is 1 / sqrt(2 * 400) = 3.5 %
 _AT_A_TIME = 100  # bounds the memory: 40 MB for 50,000 images
-NUM_BINS = 15
 LEVEL = 0.95
 Floats = NDArray[np.float64]
 Groups = Mapping[str, Sequence[Sequence[Cell]]]
