@@ -69,8 +69,8 @@ class StageReading:
     r"""A stage without any gate. Maps are single channels of single images.
 
     Attributes:
-        stage: The name asked for.
-        module: The module behind it.
+        stage: Its name.
+        module: Its module.
         grid: Sites along each axis.
         maps: Number of maps.
         signed: Whether any value is negative; then there are no log-ratios, and their numbers are
@@ -107,8 +107,8 @@ class MethodReading:
     """A gate at a stage. A prediction is NaN where the paper makes none.
 
     Attributes:
-        stage: The name asked for.
-        method: Name of the method; the gate of the run has ``(attached)`` behind it.
+        stage: Its name.
+        method: Name of the method; the gate of the run ends with ``(attached)``.
         gate: The module as text, with its strength.
         energy: Measured injected energy over the energy of the features.
         deformation: Root mean square of the finite deformations of log-ratios.
@@ -193,8 +193,8 @@ class StageMaps:
     r"""The maps of one stage, and everything about them that does not depend on a gate.
 
     Args:
-        stage: The name asked for.
-        module: The module behind it.
+        stage: Its name.
+        module: Its module.
         h: Maps (B, C, \*grid).
         num_pairs: How many pairs of sites are compared.
         key: Selects the pairs, and the noise of the gates.
@@ -248,7 +248,7 @@ class StageMaps:
         )
 
     def behind(self, method: str, gate: Gate, draws: int, metric: Tensor | None) -> MethodReading:
-        """The stage behind a gate.
+        """The stage with a gate.
 
         Args:
             method: Name of the method.

@@ -30,8 +30,8 @@ class FashionMNIST(ArrayData):
         root: Folder of the full set: the four idx files, plain or gzipped, in it or in
             ``FashionMNIST/raw`` under it.
         download: Let torchvision fetch the full set into ``root`` if it is not there.
-        corruptions: As for all sets in memory.
-        crop_padding: As for all sets in memory.
+        corruptions: Of the test images; see :class:`~chaosgate.data.arrays.ArrayData`.
+        crop_padding: Pixels of padding before the random crop of a training image.
         mean: Of pixels in [0, 1].
         std: Of pixels in [0, 1].
         arrays: Settings of :class:`~chaosgate.data.arrays.ArrayData`.

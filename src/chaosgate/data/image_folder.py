@@ -101,7 +101,7 @@ def class_folders(folders: dict[str, Path]) -> list[str]:
     for split, found in others:
         if found != classes:
             raise ValueError(
-                f"{folders[split]} and {folders[first]} have different classes: only in the former "
-                f"{sorted(found - classes)}, only in the latter {sorted(classes - found)}."
+                f"{folders[split]} and {folders[first]} have different classes: only the first has "
+                f"{sorted(found - classes)}, only the second {sorted(classes - found)}."
             )
     return sorted(classes)

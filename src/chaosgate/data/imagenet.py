@@ -23,7 +23,9 @@ COUNTS = {"train": 1_281_167, "val": 50_000}
 
 
 class ImageNet(PhotoData):
-    """1,281,167 training and 50,000 validation photographs of 1,000 classes; the latter test.
+    """1,281,167 training photographs of 1,000 classes, and 50,000 for validation.
+
+    The validation photographs are also the test set.
 
     The layout is torchvision's, ``train/<wnid>/`` and ``val/<wnid>/``: its class ``ImageNet``
     unpacks the original archives. A folder with few classes keeps their true labels. If there are
@@ -97,15 +99,15 @@ class ImageNet(PhotoData):
             for split, found in self.found.items()
             if found["images"] < COUNTS[split]
         }
-        told = {
+        about = {
             **super().describe(),
             "subset": self.per_class or bool(missing),
             "validation": self.validation,
         }
         if missing:
             classes = {split: self.found[split]["classes"] for split in missing}
-            told |= {"missing": missing, "classes_found": classes}
-        return told
+            about |= {"missing": missing, "classes_found": classes}
+        return about
 
     def list_split(self, split: str) -> Listing:
         folder = self.root / split
