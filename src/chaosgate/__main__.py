@@ -36,7 +36,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from chaosgate.run.files import ALLOWED, UsageError, allowed_modules, did_you_mean
+from chaosgate.run.files import ALLOWED, UsageError, allowed_modules
 
 HELP = __doc__ or ""
 TRAINING = ("fit", "validate", "test", "predict")
@@ -85,12 +85,7 @@ def _run(words: list[str]) -> int:
             return 0
         words = words[:-1] if asked else words  # --help all
         return int(import_module("chaosgate.cli.training").main(words))
-    commands = import_module("chaosgate.cli.commands")
-    if command not in commands.COMMANDS:
-        raise UsageError(
-            f"no such command. {did_you_mean(command, [*TRAINING, *commands.COMMANDS])}"
-        )
-    return int(commands.main(words))
+    return int(import_module("chaosgate.cli.commands").main(words))
 
 
 def _is_interrupt(error: BaseException | None) -> bool:

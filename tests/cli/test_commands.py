@@ -13,8 +13,7 @@ import sys, time
 from chaosgate.__main__ import main
 from chaosgate.cli.commands import COMMANDS
 slowest = 0
-actions = [["study", "run"], ["data", "check"], ["data", "corrupt"], ["data", "download"], ["test"]]
-for words in [*([name] for name in COMMANDS), *actions]:
+for words in [*map(str.split, COMMANDS), ["study"], ["test"]]:
     start = time.process_time()
     assert main([*words, "--help"]) == 0, words
     slowest = max(slowest, time.process_time() - start)
@@ -36,7 +35,7 @@ def test_help_takes_half_a_second_and_imports_no_torch():
     ("words", "status", "facts"),
     [
         ("sitse resnet18", 2, ["'sites'"]),
-        ("data chek photos", 2, ["'check'"]),
+        ("data chek photos", 2, ["'data check'"]),
         ("sites resnet18 --image-size 64", 2, ["--image-size", "--image_size"]),
         ("design --no_drift never", 2, ["no_drift", "never", "sample"]),
         ("data download oxford-pets", 2, ["required: to"]),
@@ -74,13 +73,9 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
     assert status == 1 or not list(tmp_path.iterdir())
 
 
-def test_a_configuration_is_copied_once(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["configs", "copy", "noise/gch"]) == 0
-    assert "'chaosgate ... -c noise/gch'" in capsys.readouterr().out
-    assert main(["configs", "copy", "noise/gch"]) == 1
-    assert main(["configs", "copy", "quickstart"]) == 0
-    assert "'chaosgate study run quickstart'" in capsys.readouterr().out
+def test_a_configuration_is_copied_once(command):
+    assert command("configs", "copy", "noise/gch")[0] == 0
+    assert command("configs", "copy", "noise/gch")[0] == 1
+    assert command("configs", "copy", "quickstart")[0] == 0
     assert Path("noise/gch.yaml").is_file() and Path("study/quickstart.yaml").is_file()
-    assert main(["configs"]) == 0
-    assert "noise/gch_wick" in capsys.readouterr().out
+    assert "noise/gch_wick" in command("configs")[1]

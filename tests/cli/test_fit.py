@@ -63,7 +63,7 @@ def test_fit_test_validate_and_predict_agree_about_a_run(fit, command):
     few = ("--data.init_args.corruptions=[gaussian_noise]", "--data.init_args.severities=[1,5]")
     for more in ((), (f"--ckpt_path={run}/checkpoints/last.ckpt",)):
         status, out, err = command("test", *words, *few, *more)
-        assert status == 0 and "severities 1, 5" in out and "3 rows in" in out, err
+        assert status == 0 and "3 rows in" in out, err
     rows = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
     cells = [("clean", 0), ("gaussian_noise", 1), ("gaussian_noise", 5)]
     assert [(row["corruption"], row["severity"]) for row in rows] == cells * 2

@@ -43,16 +43,6 @@ def test_a_run_is_probed_on_its_own_images_and_the_figure_lies_in_it(run_directo
     assert "| L3 | gch |" in out and "| layer4 | gch |" in out and "| L4 |" not in out
 
 
-def test_a_file_of_bare_weights_needs_the_name_of_its_network(tmp_path, capsys):
-    network = timm.create_model("resnet10_small", num_classes=5, in_chans=1)
-    torch.save(network.state_dict(), tmp_path / "weights.pth")
-    command = ["probe", str(tmp_path / "weights.pth"), *QUICK, "--figure", str(tmp_path / "f.png")]
-    named = [*command, "--backbone", "resnet10_small", "--arguments", "in_chans=1"]
-    assert main(command) == 1 and "--backbone NAME" in capsys.readouterr().err
-    assert main(named) == 1 and "of another shape" in capsys.readouterr().err
-    assert main([*named, "num_classes=5"]) == 0 and "| L4 | dropout |" in capsys.readouterr().out
-
-
 def test_images_are_evenly_spaced_normalised_and_of_the_size_asked_for(tmp_path, run_directory):
     (folder := tmp_path / "photos" / "deep").mkdir(parents=True)
     random = np.random.default_rng(0)

@@ -6,9 +6,7 @@ import os
 import pytest
 import torch
 
-from chaosgate.run import files
 from chaosgate.run.checkpoint import AtomicCheckpointIO, damage, select
-from chaosgate.run.files import replace_file
 
 
 def test_a_failed_write_keeps_the_old_file_and_leaves_no_trace(tmp_path, monkeypatch):
@@ -25,24 +23,6 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_trace(tmp_path, monkeyp
         with pytest.raises(type(error), match="disk full"):
             AtomicCheckpointIO().save_checkpoint({"global_step": 8}, path)
         assert path.read_bytes() == before and os.listdir(tmp_path) == ["last.ckpt"]
-
-
-def test_the_bytes_reach_the_disk_before_the_name_and_the_name_before_the_call_returns(
-    tmp_path, monkeypatch
-):
-    steps = []
-    fsync, replace = os.fsync, os.replace
-
-    def record_sync(descriptor):
-        steps.append("folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file")
-        fsync(descriptor)
-
-    monkeypatch.setattr(files.os, "fsync", record_sync)
-    monkeypatch.setattr(files.os, "replace", lambda *a: [steps.append("name"), replace(*a)])
-    replace_file(tmp_path / "file", "text")
-    assert steps == ["file", "name", "folder"]
-    replace_file(tmp_path / "file", "progress", durable=False)
-    assert steps[3:] == ["name"]
 
 
 @pytest.mark.parametrize("how", ["one bit", "truncated", "empty"])

@@ -11,7 +11,8 @@ from chaosgate.run.rows import merge_rows, print_results
 def row(corruption="clean", severity=0, **more):
     metrics = {"top1": 0.9, "nll": 0.3, "ece": 0.02, "gap": 0.01, "brier": 0.1}
     scaled = {"nll_T": 0.2876, "ece_T": 0.0123, "temperature_split": "validation"}
-    return {"corruption": corruption, "severity": severity, "n": 10, **metrics, **scaled, **more}
+    about = {"corruption": corruption, "severity": severity, "n": 10, "checkpoint_name": None}
+    return {**about, **metrics, **scaled, **more}
 
 
 @pytest.mark.parametrize("split", ["test", "validation"])
@@ -25,30 +26,13 @@ def test_table_shows_means_over_severities_and_says_if_the_temperature_saw_the_t
     out = capsys.readouterr().out
     assert "ECE+T" in out and ("fitted on the test images" in out) == (split == "test")
     (line,) = [line for line in out.splitlines() if line.startswith("contrast ")]
-    assert line.split()[1:3] == ["0.9000", "0.4000"] and "severities 1, 2, 3, 4, 5" in out
+    assert line.split()[1:3] == ["0.9000", "0.4000"]
     (mean,) = [line for line in out.splitlines() if line.startswith("mean of corruptions")]
     assert mean.split()[3:5] == ["0.9000", "0.3500"] and max(map(len, out.splitlines())) <= 80
 
 
-def test_rows_are_replaced_by_cell_and_a_damaged_file_is_left_alone(tmp_path):
+def test_rows_are_replaced_by_cell(tmp_path):
     run = RunDirectory(tmp_path)
     merge_rows(run.results, [row(), row("fog", 1)])
     merge_rows(run.results, [row(nll=9.0)])
     assert [one["nll"] for one in run.rows()] == [0.3, 9.0]
-    torn = run.results.read_text()[:-20]
-    run.results.write_text(torn)
-    with pytest.raises(ValueError, match="results.jsonl: 1 lines cannot be read"):
-        merge_rows(run.results, [row()])
-    assert run.results.read_text() == torn and len(run.rows()) == 1
-
-
-def test_no_flipped_bit_changes_a_row_unnoticed(tmp_path):
-    """A changed line cannot be read, or is no row, or has the same values, or no digest."""
-    run = RunDirectory(tmp_path)
-    merge_rows(run.results, [row(noise={"gate": None, "draws": {2: "two"}})])
-    whole, (written,) = run.results.read_bytes(), run.rows()
-    for at in range(len(whole)):
-        run.results.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
-        for read in run.rows():
-            assert read == written or "digest" not in read, at
-            assert {key: read[key] for key in read if key in written}.items() <= written.items()

@@ -13,7 +13,6 @@ from lightning.pytorch import LightningDataModule, Trainer
 from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
-import chaosgate as cg
 from chaosgate.train.schedules import WarmupCosine, WeightsOnlyAdamW, warn_of_recipe
 from chaosgate.train.task import ImageClassifier
 from tests.conftest import REPOSITORY
@@ -143,30 +142,6 @@ def test_schedules_of_torch_step_per_epoch_and_ours_per_batch(tmp_path):
         module, run = ImageClassifier("resnet10_small", 4, lr_scheduler=schedule), trainer(tmp_path)
         run.fit(module, Pairs())
         assert run.lr_scheduler_configs[0].interval == interval
-
-
-class Few(cg.FashionMNIST):
-    """41 test images of ten classes."""
-
-    def setup(self, stage):
-        super().setup(stage)
-        self.test_splits = [type(s)(s.images[:41], s.targets[:41]) for s in self.test_splits]
-
-
-def test_rows_of_images_of_no_class_have_only_a_confidence(tmp_path):
-    torch.manual_seed(0)
-    network = ImageClassifier("resnet10_small", num_classes=3, in_chans=1, backbone_args=SMALL)
-    data = Few(corruptions=["pixelate"], severities=[1], eval_batch_size=20)
-    with pytest.raises(ValueError, match="the data have 10 classes"):
-        trainer(tmp_path).test(network, data, verbose=False)
-    network.ood = True
-    trainer(tmp_path).test(network, data, verbose=False)
-    clean, pixelate = network.test_rows
-    assert (
-        set(clean) == {"ood", "corruption", "severity", "n", "confidence"} and clean["ood"] is True
-    )
-    names = (clean["corruption"], pixelate["corruption"], clean["n"])
-    assert names == ("ood", "ood pixelate", 41)
 
 
 def test_swins_recipe_decays_weights_only():

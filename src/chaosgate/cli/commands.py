@@ -11,7 +11,6 @@ import os
 import re
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
-from dataclasses import is_dataclass
 from importlib import import_module
 from types import UnionType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
@@ -21,10 +20,23 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from chaosgate.run.files import UsageError, did_you_mean
 
-_MODULES = {"verify": "gates", "design": "gates", "probe": "networks", "sites": "networks"}
-_MODULES |= {"audit": "networks", "strength": "networks", "init": "configs", "advise": "advice"}
-COMMANDS = """study advise strength verify design probe sites audit data explore export configs
-    init""".split()
+_FUNCTIONS = {
+    "study": "run sweep plan status report pack",
+    "advice": "advise",
+    "networks": "strength probe sites audit",
+    "gates": "verify design",
+    "data": "check corrupt download",
+    "explore": "explore",
+    "export": "export",
+    "configs": "configs init",
+}
+"""The functions of each module; those of a group follow its name on the command line."""
+_GROUPS = ("study", "data")
+COMMANDS = {
+    f"{module} {name}" if module in _GROUPS else name: module
+    for module, names in _FUNCTIONS.items()
+    for name in names.split()
+}
 Command = Callable[..., int | None]
 
 
@@ -43,7 +55,6 @@ class CommandParser(ArgumentParser):
         about = text.partition("\nArgs:")[0]
         super().__init__(prog=prog, description=about, formatter_class=_Help, allow_abbrev=False)
         explained = {entry.arg_name: entry.description for entry in parse(text).params}
-        self.flags = []
         for name, parameter in inspect.signature(function).parameters.items():
             kind, default = hints[name], parameter.default
             if isinstance(kind, UnionType):  # X | None
@@ -54,15 +65,12 @@ class CommandParser(ArgumentParser):
             if parameter.kind is parameter.KEYWORD_ONLY:
                 settings["required"] = default is parameter.empty
                 name = f"--{name}"
-                self.flags.append(name)
             elif default is not parameter.empty:
                 settings["nargs"] = "?"
             if kind is bool:
                 settings = {"action": "store_true", "help": settings["help"]}
             elif get_origin(kind) is Sequence:
                 settings |= {"type": get_args(kind)[0], "nargs": "+"}
-            elif is_dataclass(kind):  # --slurm.gpus 1
-                del settings["help"]
             if name == "--config":  # -c FILE -c FILE, as for fit
                 self.add_argument("-c", name, **settings, action="extend")
             else:
@@ -76,7 +84,8 @@ class CommandParser(ArgumentParser):
         if unknown and "." in unknown[0]:  # studies have their settings in a file
             text += f" Put '{unknown[0]}: VALUE' under 'overrides:' of the study's file."
         elif unknown:
-            text += f" {did_you_mean('--' + unknown[0].replace('-', '_'), self.flags)}"
+            flags = [f"--{flag}" for flag in self.get_defaults().keys()]
+            text += f" {did_you_mean('--' + unknown[0].replace('-', '_'), flags)}"
         raise UsageError(f"{text} '{self.prog} --help' lists its arguments.") from ex
 
 
@@ -86,23 +95,23 @@ def main(arguments: Sequence[str]) -> int:
     Args:
         arguments: The command's name, then its arguments.
     """
-    name, *words = arguments
-    module = import_module(f"chaosgate.cli.{_MODULES.get(name, name)}")
-    prog, actions = f"chaosgate {name}", getattr(module, "ACTIONS", {})
-    if actions:
+    words = list(arguments)
+    name = words.pop(0)
+    if name in _GROUPS:
+        module = import_module(f"chaosgate.cli.{name}")
         if not words or words[0] in ("-h", "--help"):
-            print(f"usage: {prog} {{{','.join(actions)}}} ...\n\n{inspect.getdoc(module)}\n")
-            for action, one in actions.items():
-                print(f"  {action:<10} {(inspect.getdoc(one) or '').splitlines()[0]}")
+            print(f"usage: chaosgate {name} COMMAND ...\n\n{inspect.getdoc(module)}\n")
+            for one in _FUNCTIONS[name].split():
+                print(f"  {one:<10} {(inspect.getdoc(getattr(module, one)) or '').splitlines()[0]}")
             return 0 if words else 2
-        name = words.pop(0)
-        if words and f"{name} {words[0]}" in actions:
-            name += f" {words.pop(0)}"
-        if name not in actions:
-            raise UsageError(f"no such command. {did_you_mean(name, actions)}")
-        prog += f" {name}"
-    function: Command = actions[name] if actions else getattr(module, name)
-    parser = CommandParser(function, prog)
+        name += f" {words.pop(0)}"
+        if name == "study run" and words[:1] == ["sweep"]:
+            name = f"study {words.pop(0)}"
+    if name not in COMMANDS:
+        raise UsageError(f"no such command. {did_you_mean(name, COMMANDS)}")
+    module = import_module(f"chaosgate.cli.{COMMANDS[name]}")
+    function: Command = getattr(module, name.rpartition(" ")[2])
+    parser = CommandParser(function, f"chaosgate {name}")
     values = parser.instantiate(parser.parse_args(words))
     return function(**{key: _plain(value) for key, value in values.items()}) or 0
 

@@ -25,7 +25,7 @@ from jsonargparse import (  # type: ignore[attr-defined]
     set_parsing_settings,
 )
 
-from chaosgate.run.files import UsageError, allowed_modules, config_folder, config_name, find_config
+from chaosgate.run.files import UsageError, allowed_modules, config_name, find_config
 
 _ALLOWED = """chaosgate torch.optim lightning.fabric.plugins lightning.pytorch.callbacks
     lightning.pytorch.cli.ReduceLROnPlateau lightning.pytorch.plugins lightning.pytorch.profilers
@@ -106,9 +106,7 @@ class ConfigFile(ActionConfigFile):
             super().__call__(parser, cfg, values, option_string)  # type: ignore[no-untyped-call]
             return
         path, before = find_config(values), dict(cfg.items())
-        name, reports = config_name(path.absolute()), []
-        if str(path) != values and config_folder() not in path.parents:
-            reports.append(f"{values}: the local file {path}")
+        name = config_name(path.absolute())
         if not cfg.get(self.dest):
             self.source: dict[str, str] = {}  # the file that has set a key
         super().__call__(parser, cfg, str(path), option_string)  # type: ignore[no-untyped-call]
@@ -122,12 +120,11 @@ class ConfigFile(ActionConfigFile):
             )
         for key, value in after.items():
             if before.get(key) != value and key != self.dest:
-                if key in self.source and key in before:
+                first = os.environ.get("LOCAL_RANK", "0") == "0"
+                if key in self.source and key in before and first:
                     old = f"{key}: {before[key]} ({self.source[key]})"
-                    reports.append(f"{old} is changed to {value} ({name})")
+                    print(f"chaosgate: {old} is changed to {value} ({name})", file=sys.stderr)
                 self.source[key] = name
-        if os.environ.get("LOCAL_RANK", "0") == "0":
-            print(*(f"chaosgate: {line}\n" for line in reports), sep="", end="", file=sys.stderr)
 
 
 def _has_noise(values: Mapping[str, Any]) -> bool:
@@ -159,10 +156,12 @@ def _names() -> dict[str, str]:
     import chaosgate
     from chaosgate.data.module import ImageData
 
-    modules = (chaosgate, torch.optim, torch.optim.lr_scheduler, callbacks)
-    paths = [(one, name) for one in modules for name in getattr(one, "__all__", None) or vars(one)]
-    classes: dict[str, Any] = {f"{one.__name__}.{name}": getattr(one, name) for one, name in paths}
-    classes = {path: kind for path, kind in classes.items() if inspect.isclass(kind)}
+    classes: dict[str, Any] = {
+        f"{module.__name__}.{name}": getattr(module, name)
+        for module in (chaosgate, torch.optim, callbacks)
+        for name in (*getattr(module, "__all__", ()), *vars(module))
+        if inspect.isclass(getattr(module, name))
+    }
     found = dict.fromkeys(classes, "")
     bases: dict[str, Any] = {"noise.gate": chaosgate.Gate, "data": ImageData}
     for place, base in {**bases, "model.optimizer": torch.optim.Optimizer}.items():

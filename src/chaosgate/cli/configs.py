@@ -37,9 +37,7 @@ def configs(action: Literal["list", "show", "copy"] = "list", name: str = "") ->
         raise FileExistsError(f"{target} already exists; remove or rename it first.")
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
-    group, _, short = name.partition("/")
-    used = f"chaosgate study run {short}" if group == "study" else f"chaosgate ... -c {name}"
-    print(f"{target}: edit it; '{used}' in this folder now uses it.")
+    print(f"{target}: edit it; in this folder, {name} now means this file.")
 
 
 def init(name: str) -> None:

@@ -118,6 +118,3 @@ def download(name: str, *, to: Path) -> None:
     except RuntimeError as error:
         raise ValueError(f"{name}: {error}") from error  # torchvision does not name the file
     print(f"{name} is in {target}.")
-
-
-ACTIONS = {"check": check, "corrupt": corrupt, "download": download}

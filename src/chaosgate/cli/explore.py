@@ -43,28 +43,25 @@ def explore(
 
     from jinja2 import Template
     from matplotlib import colormaps
-    from rich.console import Console
 
     from chaosgate.cli.gates import parse_operator
     from chaosgate.compat import exploration
 
-    grids, strengths = sorted(set(grids)), sorted(set(log_std))
-    photo, maps = stored_features()
     if to.exists():
         raise FileExistsError(f"{to} exists already; remove it, or give another file with --to.")
+    photo, maps = stored_features()
+    strengths = sorted(set(log_std))
     if not 2 <= min(grids) <= max(grids) <= max(maps) or strengths[-1] > 2:
         raise ValueError(f"give --grids of 2 to {max(maps)} sites, and --log_std up to 2.")
-    features = {n: feature_map(maps, n) for n in grids}
+    features = {n: feature_map(maps, n) for n in sorted(set(grids))}
     made = {name: parse_operator(name) for name in operators}
-    with Console(stderr=True).status("computing gates"):
-        found = exploration.explore(features, made, strengths, seed=0)
-    colours = {
-        name: bytes(int(255 * x + 0.5) for i in range(256) for x in colormaps[name](i)[:3])
+    data = exploration.explore(features, made, strengths, seed=0)
+    data["colors"] = {
+        name: (255 * colormaps[name](range(256))[:, :3]).round().astype("u1").tobytes()
         for name in ("viridis", "magma", "RdBu_r")
     }
-    data = {**found, "grids": [str(n) for n in grids], "colours": colours}
-    data |= {"log_stds": [f"{value:g}" for value in strengths]}
-    data |= {"realizations": list(exploration.REALIZATIONS)}
+    data["grids"], data["log_stds"] = list(map(str, features)), [f"{one:g}" for one in strengths]
+    data["realizations"] = list(exploration.REALIZATIONS)
     template = Path(__file__).with_name("explore.html").read_text(encoding="utf-8")
     page = Template(template, autoescape=True).render(
         data=dumps(_plain(data), allow_nan=False).replace("<", "\\u003c"),

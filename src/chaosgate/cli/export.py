@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
     from chaosgate.cli.sources import Source
 
-TOLERANCE = 1e-5  # of the largest logit, between the network here and the network in the file
+_TOLERANCE = 1e-5  # of the largest logit, between the network here and the network in the file
 _TESTED = "corruption severity n top1 top5 nll ece gap brier nll_T ece_T".split()
 
 
@@ -34,7 +34,6 @@ def export(network: str, *, to: Path) -> None:
         network: A run directory, or a checkpoint file of a run.
         to: File to write, ending in .safetensors, .onnx or .pth.
     """
-    from importlib.util import find_spec
     from json import dumps
 
     import torch
@@ -48,9 +47,6 @@ def export(network: str, *, to: Path) -> None:
         raise ValueError(f"--to {to}: the suffix decides the format: .safetensors, .onnx or .pth.")
     if to.exists() or beside.exists():
         raise FileExistsError(f"{to} or {beside} exists already; give another --to.")
-    for name in ("onnxruntime", "onnxscript") if to.suffix == ".onnx" else ():
-        if find_spec(name) is None:
-            raise ImportError(f"this needs {name}: pip install 'chaosgate[export]'.")
     source = find_network(network)
     if source.file is None:
         raise FileNotFoundError(f"no run directory or checkpoint file {network}.")
@@ -59,7 +55,7 @@ def export(network: str, *, to: Path) -> None:
     side = (about["normalisation"] or {}).get("image_size")
     shape = (channels, *([side, side] if side else sides))
     about["input"] = {"name": "image", "shape": ["batch", *shape], "dtype": "float32"}
-    state = {key: value.detach().clone() for key, value in source.model.state_dict().items()}
+    state = {key: value.clone() for key, value in source.model.state_dict().items()}
     if to.suffix == ".onnx":
         to.write_bytes(_onnx(source.model, shape))
     elif to.suffix == ".safetensors":
@@ -79,8 +75,8 @@ def _onnx(model: "nn.Module", shape: tuple[int, ...]) -> bytes:
     import onnxruntime
     import torch
 
-    given: dict[str, Any] = {"input_names": ["image"], "output_names": ["logits"], "dynamo": True}
-    given |= {"dynamic_shapes": ({0: torch.export.Dim("batch")},), "verbose": False}
+    given: dict[str, Any] = {"input_names": ["image"], "output_names": ["logits"], "verbose": False}
+    given |= {"dynamic_shapes": ({0: torch.export.Dim("batch")},), "dynamo": True}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program: Any = torch.onnx.export(model, (torch.randn(2, *shape),), **given)
@@ -90,8 +86,8 @@ def _onnx(model: "nn.Module", shape: tuple[int, ...]) -> bytes:
     with torch.no_grad():
         here = model(images)
     there = torch.from_numpy(session.run(["logits"], {"image": images.numpy()})[0])
-    off, scale = float((here - there).abs().max()), max(1.0, float(here.abs().max()))
-    if not off <= TOLERANCE * scale:
+    off, scale = (here - there).abs().max().item(), max(1.0, here.abs().max().item())
+    if not off <= _TOLERANCE * scale:
         raise RuntimeError(
             f"the ONNX network differs from the checkpoint by {off:.2g}, with logits up to "
             f"{scale:.2g}; nothing was written."
@@ -107,23 +103,18 @@ def _about(source: "Source") -> dict[str, Any]:
     from chaosgate.run.identity import transform_of, versions
 
     assert source.file is not None
-    model, data, digest = source.model, source.data, file_hash(source.file)
+    data, digest = source.data, file_hash(source.file)
     every = source.run.rows() if source.run else []
-    rows: list[dict[str, Any]] = [row for row in every if row.get("checkpoint") == digest]
-    last = rows[-1] if rows else {"transform": transform_of(data)}
+    rows = [row for row in every if row["checkpoint"] == digest]
+    last = rows[-1] if rows else {}
+    tested = [{k: v for k in _TESTED if (v := row.get(k)) is not None and v == v} for row in rows]
     with suppress(ValueError, OSError, AttributeError):  # its images are not on this machine
         data.setup("validate")  # type: ignore[union-attr]
-    classes = list(getattr(data, "class_names", None) or ())
-    tested = [{k: v for k in _TESTED if (v := row.get(k)) is not None and v == v} for row in rows]
-    ours = type(model).__module__.startswith("chaosgate.")
+    classes = getattr(data, "class_names", ())
     return {
-        "network": {
-            "timm_name": source.backbone,
-            "arguments": source.arguments,
-            "needs": f"import {type(model).__module__}" if ours else None,
-        },
-        "classes": classes if len(classes) == model.num_classes else None,
-        "normalisation": last.get("transform") or None,
+        "network": {"timm_name": source.backbone, "arguments": source.arguments},
+        "classes": list(classes) if len(classes) == source.model.num_classes else None,
+        "normalisation": last.get("transform") or transform_of(data) or None,
         "temperature": last.get("temperature"),
         "test": tested or None,
         "source": {"checkpoint": source.file.name, "sha256": digest, "versions": versions()},

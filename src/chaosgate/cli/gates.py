@@ -54,7 +54,7 @@ def design(
         from chaosgate.compat.desiderata_matrix import as_markdown, desiderata_matrix
 
         strength = log_std or 0.5
-        show(as_markdown(desiderata_matrix(sides, strength, law), sides, strength))
+        print(as_markdown(desiderata_matrix(sides, strength, law), sides, strength))
         return
     if gamma is None and log_std is None:
         log_std = 1.0
@@ -80,7 +80,7 @@ def verify(
       chaosgate verify                                   Dirichlet operator on 7x7 at log_std 0.5
       chaosgate verify --grid 14 14 --log_std 1.0        another grid and strength; 1 and 3 axes too
       chaosgate verify --operator mypackage.MyOperator:range=3
-      chaosgate verify > verify.md                       Markdown
+      chaosgate verify > verify.md
 
     Operators by name: dirichlet, massive, anisotropic, neumann, periodic, identity. Arguments
     follow a colon, as in anisotropic:vertical=2,horizontal=1.
@@ -103,7 +103,7 @@ def verify(
         cg.Dropout(1 - keep, mask="site"),
     ]
     found = {title(gate, sides): check(gate, sides, draws, seed) for gate in gates}
-    show("\n".join(as_markdown(checks, name) for name, checks in found.items()))
+    print(*(as_markdown(checks, name) for name, checks in found.items()), sep="\n")
     return int(not all(row.passed for checks in found.values() for row in checks))
 
 
@@ -131,10 +131,8 @@ def _operator_node(text: str) -> dict[str, Any]:
     if "." not in name and name not in names:
         hint = did_you_mean(name, names)
         raise ValueError(f"no operator {name!r}. {hint} A class is given by its path.")
-    path, arguments = (
-        names.get(name, name),
-        named_values(re.split(r",(?![^\[]*\])", given) if given else ()),
-    )
+    path = names.get(name, name)
+    arguments = named_values(re.split(r",(?![^\[]*\])", given) if given else ())
     if path.endswith(".Massive") or "operator" in arguments:
         arguments["operator"] = _operator_node(arguments.get("operator", "dirichlet"))
     return {"class_path": path, "init_args": arguments}
@@ -148,15 +146,3 @@ def named_values(given: Sequence[str]) -> dict[str, Any]:
         return {name: yaml.safe_load(value) for name, value in (one.split("=") for one in given)}
     except (yaml.YAMLError, ValueError):
         raise ValueError(f"{' '.join(given)!r}: arguments are NAME=VALUE.") from None
-
-
-def show(markdown: str) -> None:
-    """Print Markdown: rendered in a terminal, as it is in a pipe or a file."""
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    console = Console()
-    if console.is_terminal:
-        console.print(Markdown(markdown))
-    else:
-        print(markdown)

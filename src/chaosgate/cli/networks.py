@@ -56,7 +56,6 @@ def sites(
 def probe(
     network: str,
     *,
-    backbone: str | None = None,
     arguments: Sequence[str] = (),
     images: Path | None = None,
     count: PositiveInt = 64,
@@ -79,13 +78,11 @@ def probe(
     Examples:
       chaosgate probe runs/MY_RUN                    a run, on its own validation images
       chaosgate probe model.ckpt --images photos/    a checkpoint, on any folder of images
-      chaosgate probe weights.pth --backbone resnet50 --images photos/
       chaosgate probe resnet50 --arguments pretrained=true --images photos/
       chaosgate probe resnet18 --stages L2 L4 --energy 0.11    the energy of dropout with p = 0.1
 
     Args:
         network: A run directory, a checkpoint file, or the name of a timm model.
-        backbone: timm name of the network, if the checkpoint file does not state it.
         arguments: NAME=VALUE for timm.create_model.
         images: Folder of images (the run's own, else Fashion-MNIST).
         count: Number of images, evenly spaced among those available.
@@ -99,23 +96,20 @@ def probe(
         draws: Gates per image.
         figure: File of the figure (compatibility.png, in the run directory if there is one).
     """
-    from rich.console import Console
-
-    from chaosgate.cli.gates import parse_operator, show
+    from chaosgate.cli.gates import parse_operator
     from chaosgate.cli.sources import find_images, find_network
     from chaosgate.compat import probe as compat
 
-    source = find_network(network, arguments, backbone)
+    source = find_network(network, arguments)
     batch = find_images(source, images, count, image_size)
     gate = cg.GaussianChaos(log_std=log_std, operator=parse_operator(operator))
     size = {"channels": channels, "draws": draws, "logit_draws": 1, "energy": energy}
     measure = compat.Probe(stages=stages, methods=methods or compat.DEFAULT_METHODS, **size)
-    with Console(stderr=True).status(f"probing {source.name} on {len(batch)} images"):
-        reading = measure(source.model, batch, gate)
+    reading = measure(source.model, batch, gate)
     target = figure or (source.run.path if source.run else Path()) / "compatibility.png"
     title = f"{source.name}: gates at equal energy, stage by stage"
     compat.probe_figure(reading, title).savefig(target)
-    show(compat.as_markdown(reading))
+    print(compat.as_markdown(reading))
     print(f"figure: {target}")
 
 

@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningDataModule
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torchvision.transforms import InterpolationMode
@@ -21,10 +19,8 @@ from chaosgate.data.decoding import decode
 from chaosgate.data.listing import walk
 from chaosgate.data.samples import as_tensor, normalized
 from chaosgate.inject.dryrun import example_input
-from chaosgate.run.files import RunDirectory, read_yaml
+from chaosgate.run.files import RunDirectory
 from chaosgate.train import backbones
-
-_BILINEAR = InterpolationMode.BILINEAR
 
 
 @dataclass(frozen=True)
@@ -37,20 +33,19 @@ class Source:
     arguments: dict[str, Any] = field(default_factory=dict)
     file: Path | None = None
     run: RunDirectory | None = None
-    data: ImageData | None = None
+    data: Any = None
 
 
-def find_network(where: str, arguments: Sequence[str] = (), backbone: str | None = None) -> Source:
+def find_network(where: str, arguments: Sequence[str] = ()) -> Source:
     """The network of a run directory, a checkpoint file, or the name of a timm model.
 
     Args:
         where: One of the three.
-        arguments: NAME=VALUE of ``timm.create_model``, for a model by name or a file of weights.
-        backbone: Architecture of a file that holds weights only.
+        arguments: NAME=VALUE of ``timm.create_model``, for a model by name.
     """
-    given = named_values(arguments)
     path = Path(where).expanduser()
     if not path.exists() and not path.suffix and len(path.parts) == 1:
+        given = named_values(arguments)
         with torch.random.fork_rng():  # without downloaded weights: random, but the same every time
             torch.manual_seed(0)
             model = backbones.create_backbone(where, **given).eval()
@@ -60,22 +55,20 @@ def find_network(where: str, arguments: Sequence[str] = (), backbone: str | None
     file = run.selected() if path.is_dir() else path
     content = backbones.read_checkpoint(file)
     known = backbones.network_arguments(content)
-    name = backbone or known.get("backbone")
-    if name is None:
-        raise ValueError(f"{file} does not name its network; give --backbone NAME.")
-    given = {key: known[key] for key in ("num_classes", "in_chans") if key in known} | given
-    given |= backbones.size_argument(name, known.get("image_size")) | known.get("backbone_args", {})
+    if (name := known.pop("backbone", None)) is None:
+        raise ValueError(f"{file} does not name its network; it is not a checkpoint of a run.")
+    given = {**known.pop("backbone_args", {}), **known}
     model = backbones.create_backbone(name, **given).eval()
     found = backbones.network_weights(content)
     backbones.require_fit(model, found, file, name)
     model.load_state_dict(found)
-    source: dict[str, Any] = {"arguments": given, "file": file}
-    if run.config.is_file() and file.absolute().parent == run.checkpoints.absolute():
-        source["run"] = run
-        with suppress(ValueError, OSError):  # its images are not on this machine
-            data = build(LightningDataModule, read_yaml(run.config).get("data"))
-            source["data"] = data if isinstance(data, ImageData) else None
-    return Source(model, f"{name} of {path.name}", name, **source)
+    about = (f"{name} of {path.name}", name, given, file)
+    if not run.config.is_file() or file.absolute().parent != run.checkpoints.absolute():
+        return Source(model, *about)
+    data = None
+    with suppress(ValueError, OSError):  # its images are not on this machine
+        data = build(ImageData, run.settings()["data"])
+    return Source(model, *about, run, data)
 
 
 def find_images(
@@ -92,27 +85,28 @@ def find_images(
         image_size: Side in pixels; None is what the network was made for.
     """
     data, (channels, side) = source.data, example_input(source.model).shape[1:3]
+    side = image_size or getattr(data, "image_size", side)
     if folder is not None:
         files = walk(folder).paths if folder.is_dir() else []
         if not files:
             raise FileNotFoundError(f"no images in {folder}. Give --images a folder of images.")
-        side = image_size or int(getattr(data, "image_size", side))
-        cut = partial(center_crop, resize=usual_resize(side), size=side, interpolation=_BILINEAR)
-        images = torch.stack([as_tensor(cut(decode(path))) for path in _spaced(files, count)])
-        images = images.float().mean(1, keepdim=True) if channels == 1 else images
+        cut = (usual_resize(side), side, InterpolationMode.BILINEAR)
+        every = [as_tensor(center_crop(decode(one), *cut)) for one in _spaced(files, count)]
+        images = torch.stack(every).float()
+        images = images.mean(1, keepdim=True) if channels == 1 else images
         config: dict[str, Any] = getattr(source.model, "pretrained_cfg", None) or {}
         mean, std = (config.get(name, (0.5,) * channels)[:channels] for name in ("mean", "std"))
-        return data.normalize(images) if data is not None else normalized(images, mean, std)
+        return normalized(images, mean, std) if data is None else data.normalize(images)
     if data is None and source.run is not None:
         raise ValueError("the images of this run were not found; give --images FOLDER.")
-    own: Any = data or FashionMNIST(corruptions=None)
+    own = data or FashionMNIST(corruptions=None)
     own.setup("validate")
     chosen = _spaced(range(len(own.val_split.targets)), count)
     images = own.normalize(torch.stack([as_tensor(own.val_split.images[i]) for i in chosen]))
     if data is None:
-        size = image_size or (side if channels > 1 else images.shape[-1])
-        images = interpolate(images, (size, size), mode="bilinear", antialias=True)
-    return images if data is not None else images.repeat(1, channels, 1, 1)
+        images = interpolate(images, (side, side), mode="bilinear", antialias=True)
+        images = images.repeat(1, channels, 1, 1)
+    return images
 
 
 def _spaced(found: Sequence[Any], count: int) -> list[Any]:

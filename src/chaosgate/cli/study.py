@@ -26,12 +26,19 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Literal
 
+import yaml
 from jsonargparse.typing import PositiveInt
 from rich.console import Console
 
 from chaosgate.cli.commands import cores
-from chaosgate.cli.sweep import sweep
-from chaosgate.run.files import config_folder, config_name
+from chaosgate.run.files import (
+    config_folder,
+    config_hash,
+    config_name,
+    find_config,
+    read_yaml,
+    replace_file,
+)
 from chaosgate.study.execute.local import Display, warm, work_through
 from chaosgate.study.execute.slurm import SlurmOptions, states_of, submit
 from chaosgate.study.execute.state import State, overview
@@ -49,6 +56,7 @@ from chaosgate.study.report.names import is_packed
 from chaosgate.study.report.planned import note_plan
 
 ROOT = Path("runs/studies")
+_STRENGTHS = ("log_std", "p", "sigma", "gamma")
 _COMPOSE = "chaosgate.cli.training:compose"
 _SYNTHETIC = "chaosgate.data.synthetic:write_synthetic"
 _TRAINING = (__name__, "chaosgate.cli.training", "torch.utils.tensorboard", "matplotlib.figure")
@@ -141,16 +149,13 @@ def run(
     if outcome.interrupted or outcome.failed:
         print("\nFinished runs are kept; the same command continues.")
         return 130 if outcome.interrupted else 1
-    then = (
-        "add a line under 'methods:', e.g. strong: [noise/gch, {noise.gate.init_args.log_std: 2}]"
-    )
     if found.path.is_relative_to(config_folder()):
-        installed = Path(sys.executable).with_name("chaosgate")  # if the environment is not active
-        known = shutil.which("chaosgate") or not installed.exists()
-        program = "chaosgate" if known else os.path.relpath(installed)
-        print(f"\nNext:\n  {program} configs copy {config_name(found.path)}   # then {then}")
-    else:
-        print(f"\nNext: {then}; the same command trains only what is new.")
+        program = "chaosgate" if shutil.which("chaosgate") else sys.argv[0]  # not on the path
+        print(f"\nNext:\n  {program} configs copy {config_name(found.path)}")
+    print(
+        "Add a line under 'methods:', e.g. strong: [noise/gch, {noise.gate.init_args.log_std: 2}]; "
+        "'study run' trains only what is new."
+    )
     return 0
 
 
@@ -211,14 +216,48 @@ def pack(
     print(f"Kept in {kept}; its report: chaosgate study report {kept}")
 
 
-ACTIONS = {
-    "plan": plan,
-    "run": run,
-    "run sweep": sweep,
-    "status": plan,
-    "report": report,
-    "pack": pack,
-}
+status = plan
+
+
+def sweep(
+    *,
+    config: Sequence[str],
+    values: str,
+    gate: str = "noise/gch",
+    seeds: PositiveInt = 3,
+    jobs: PositiveInt = 1,
+) -> int:
+    """Train with a gate at several strengths and without noise; select on validation images.
+
+    The report says if the selected strength is the smallest or largest that was tried. Sweeps share
+    their runs: with one more value only that one is trained.
+
+      chaosgate study run sweep -c base -c data/fashion_mnist --gate noise/gch --values 0.3,1,2
+
+    Args:
+        config: What all runs share: files, or shipped names; -c once for each.
+        values: Strengths, with commas: the log_std, p, sigma or gamma of the gate.
+        gate: File or shipped name of the gate.
+        seeds: Runs of each strength.
+        jobs: Runs at a time.
+    """
+    path = find_config(gate)
+    method, numbers = path.stem, sorted({float(value) for value in values.split(",")})
+    swept: dict[str, Any] = {"key": strength_key(read_yaml(path), gate), "values": numbers}
+    swept["paper"] = numbers[len(numbers) // 2]  # a value here makes the report select
+    content: dict[str, Any] = {
+        "project": "sweeps",
+        "base": [str(find_config(one).absolute()) for one in config],
+        "methods": {"none": "noise/none", method: str(path.absolute())},
+        "strength": {method: swept},
+        "reference": "none",
+        "seeds": list(range(seeds)),
+        "checkpoint": "last",
+    }
+    file = ROOT / f"sweep_{method}_{config_hash(content)}.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(file, yaml.safe_dump(content, sort_keys=False))
+    return run(str(file), jobs=jobs)
 
 
 def _plan(
@@ -247,9 +286,6 @@ def _plan(
                 study, root, lambda words: pool.submit(_call, _COMPOSE, words).result()
             )
         remember(study, runs, root)
-        for part in study.parts() if study.path.is_relative_to(config_folder()) else ():
-            if part.source is not None and not part.source.is_relative_to(config_folder()):
-                print(f"chaosgate study: uses the local file {part.source}", file=sys.stderr)
     if not packed:
         return study, runs, []
     from chaosgate.study.report.packed import load_parts
@@ -272,3 +308,14 @@ def _report(
 
     page = write_report(study, runs, root, console, parts) / "report.html"
     print(f"\nReport: {page}   (also table.md, table.csv, table.tex)")
+
+
+def strength_key(config: dict[str, Any], name: str) -> str:
+    """The dotted key of the strength of a gate; of a matched gate that of the gate it matches."""
+    key, node = "noise.gate", (config.get("noise") or {}).get("gate") or {}
+    while arguments := node.get("init_args"):
+        key += ".init_args"
+        if found := [one for one in _STRENGTHS if arguments.get(one) is not None]:
+            return f"{key}.{found[0]}"
+        key, node = f"{key}.match", arguments.get("match") or {}
+    raise ValueError(f"{name} gives no strength ({', '.join(_STRENGTHS)}) of noise.gate.")

@@ -29,13 +29,12 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from chaosgate.cli.config_files import ConfigFile, check, restrict, suggestion
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints
-from chaosgate.run.files import RunDirectory, UsageError, allow_flags, replace_file
+from chaosgate.run.files import RunDirectory, UsageError, allowed_modules, replace_file
 from chaosgate.run.identity import check_resume, noises, run_name, training_hash
 from chaosgate.train import backbones
 from chaosgate.train.task import ImageClassifier
 
 _LIMITS = tuple(f"limit_{part}_batches" for part in ("train", "val", "test", "predict"))
-_FIXED = ("barebones", "default_root_dir", "model_registry")  # of the trainer, decided here
 
 
 @dataclass
@@ -49,7 +48,6 @@ class Options:
         temperature: test: also the metrics of logits scaled by a fitted temperature.
         outputs: test: keep confidence, correctness, NLL of images under this name.
         logits: test, with --outputs: also keep the logits, in half precision.
-        ood: test: images of other classes; only confidence is measured.
     """
 
     run_dir: str | None = None
@@ -58,7 +56,6 @@ class Options:
     temperature: bool = True
     outputs: str | None = None
     logits: bool = False
-    ood: bool = False
 
 
 class Parser(LightningArgumentParser):
@@ -77,9 +74,9 @@ def training_parser(command: str = "fit") -> LightningArgumentParser:
     parser = Parser(prog=f"chaosgate {command}", allow_abbrev=False)
     parser.add_argument("-c", "--config", action=ConfigFile, help="A file, or a shipped name.")
     parser.add_argument("--seed_everything", type=int, default=0, help="Seed of everything.")
-    skip: set[str | int] = {*_LIMITS, *_FIXED}
+    decided_here = {"barebones", "default_root_dir", "model_registry"}
     as_lightning = {"instantiate": False, "fail_untyped": False, "sub_configs": True}
-    parser.add_class_arguments(Trainer, "trainer", skip=skip, **as_lightning)
+    parser.add_class_arguments(Trainer, "trainer", skip={*_LIMITS, *decided_here}, **as_lightning)
     for key in _LIMITS:
         # 1 is one batch, 1.0 all of them. Python keeps one object for Union[int, float] and
         # Union[float, int], the one of the first import: Lightning's may turn 1 into 1.0.
@@ -209,15 +206,13 @@ class TrainingCLI(LightningCLI):
             "noise": noise,
             "monte_carlo": noise["monte_carlo"],
         }
-        scaled = config.temperature and not config.ood
-        test = RecordTest(origin, scaled, config.outputs, config.logits)
+        test = RecordTest(origin, config.temperature, config.outputs, config.logits)
         self.rows = test.written
         return [test]
 
     def run(self) -> None:
         """Carry out the command; a fit that fails before its first step leaves no directory."""
         model, trainer, run, file = self.model, self.trainer, self.run_directory, self.checkpoint
-        model.ood = self.config.ood
         if file is not None:
             weights = backbones.network_weights(backbones.read_checkpoint(file))
             backbones.require_fit(model.model, weights, file, model.backbone)
@@ -241,7 +236,8 @@ class TrainingCLI(LightningCLI):
                     print(f"Stopped early: {one.stopping_reason_message}")
             print(f"\nRun:      {run.path}   (config.yaml, curves.jsonl, logs)")
             print(f"Network:  {run.selected()}   (smallest validation NLL; also top1, last)")
-            print("Next:     chaosgate test", shlex.join(["-c", str(run.config), *allow_flags()]))
+            allowed = [f"--allow={name}" for name in allowed_modules()]
+            print("Next:     chaosgate test", shlex.join(["-c", str(run.config), *allowed]))
         if self.rows:
             from chaosgate.run.rows import print_results
 

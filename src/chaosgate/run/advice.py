@@ -12,15 +12,16 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 TABLE = Path(__file__).with_name("calibration.json")
 _ANSWERS = {
-    True: "Use noise: start with log_std 1, and select among 0.5, 1, 2 and 3 on validation images",
-    None: "It is not clear that noise helps: compare 0.3, 1 and none on validation images",
-    False: "Train without noise",
+    True: "Use noise: start with log_std 1, and select among 0.5, 1, 2 and 3 on validation images.",
+    None: "It is not clear that noise helps: compare 0.3, 1 and none on validation images.",
+    False: "Train without noise.",
 }
 
 
@@ -37,7 +38,6 @@ class Advice:
             negative, None between.
         nearest: The calibrated setting with the nearest r.
         distance: Difference of r to it.
-        measured: The change that was measured there.
         outside: Whether r is outside of the calibrated range.
         basis: What the calibration rests on.
     """
@@ -49,21 +49,17 @@ class Advice:
     use: bool | None
     nearest: str
     distance: float
-    measured: float
     outside: bool
     basis: str
 
     def __str__(self) -> str:
+        (low, high), (least, most) = self.r_interval, self.interval
         outside = " r is outside of the calibrated range: do not rely on this." * self.outside
-        ends = (
-            "{:.2f} to {:.2f}".format(*self.r_interval),
-            "{:+.0%} to {:+.0%}".format(*self.interval),
-        )
         return (
-            f"Over-fitting r = {self.r:.2f} ({ends[0]}). Gaussian Chaos at log_std 1 is expected "
-            f"to change the test NLL by {self.change:+.0%} ({ends[1]}). {_ANSWERS[self.use]}. This "
-            f"rests on {self.basis}. The nearest setting is {self.nearest}: r differs by "
-            f"{self.distance:.2f}, and the NLL changed by {self.measured:+.0%} there.{outside}"
+            f"Over-fitting r = {self.r:.2f} ({low:.2f} to {high:.2f}). Gaussian Chaos at log_std 1 "
+            f"is expected to change the test NLL by {self.change:+.0%} ({least:+.0%} to "
+            f"{most:+.0%}). {_ANSWERS[self.use]} This rests on {self.basis}; the nearest "
+            f"setting, {self.nearest}, has an r that differs by {self.distance:.2f}.{outside}"
         )
 
 
@@ -79,21 +75,18 @@ def advise(train_nll: ArrayLike, val_nll: ArrayLike) -> Advice:
     (True, False)
     """
     table = json.loads(TABLE.read_text(encoding="utf-8"))
-    means, errors = [], []
-    for given in (train_nll, val_nll):
-        values = np.asarray(given, dtype=float).reshape(-1)
-        means.append(float(values.mean()))
-        errors.append(float(values.std(ddof=min(1, values.size - 1))) / math.sqrt(values.size))
-    if not all(0 < mean < math.inf for mean in means):
-        raise ValueError(f"NLLs are positive; their means are {means[0]} and {means[1]}.")
-    ratio = means[0] / means[1]
-    error = ratio * math.hypot(errors[0] / means[0], errors[1] / means[1])  # delta method
-    r, change = 1 - ratio, table["intercept"] + table["slope"] * (1 - ratio)
+    given = [np.asarray(nll, dtype=float).reshape(-1) for nll in (train_nll, val_nll)]
+    train, val = (nll.mean() for nll in given)
+    if not (0 < train < math.inf and 0 < val < math.inf):
+        raise ValueError(f"NLLs are positive; their means are {train} and {val}.")
+    # delta method: relative errors of the means
+    errors = [nll.std(ddof=nll.size > 1) / math.sqrt(nll.size) / nll.mean() for nll in given]
+    r, error = float(1 - train / val), float(train / val * math.hypot(*errors))
+    change = table["intercept"] + table["slope"] * r
     half = table["quantile"] * math.hypot(table["error"], table["slope"] * error)
-    settings = table["settings"]
-    away = {name: abs(float(np.mean(one["r"])) - r) for name, one in settings.items()}
-    nearest = min(away, key=away.__getitem__)
-    found = np.concatenate([one["r"] for one in settings.values()])
+    settings = {name: one["r"] for name, one in table["settings"].items()}
+    distance, nearest = min((abs(fmean(one) - r), name) for name, one in settings.items())
+    pairs = sum(settings.values(), [])
     return Advice(
         r=r,
         r_interval=(r - 1.96 * error, r + 1.96 * error),
@@ -101,8 +94,7 @@ def advise(train_nll: ArrayLike, val_nll: ArrayLike) -> Advice:
         interval=(change - half, change + half),
         use=change + half < 0 or (None if change < 0 else False),
         nearest=nearest,
-        distance=away[nearest],
-        measured=float(np.mean(settings[nearest]["change"])),
-        outside=not found.min() <= r <= found.max(),
-        basis=f"{len(found)} pairs of runs in {len(settings)} settings ({table['about']})",
+        distance=distance,
+        outside=not min(pairs) <= r <= max(pairs),
+        basis=f"{len(pairs)} pairs of runs in {len(settings)} settings ({table['about']})",
     )

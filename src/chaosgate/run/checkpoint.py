@@ -4,7 +4,6 @@ import math
 import os
 import random
 import signal
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -114,13 +113,22 @@ class KeepCheckpoints(Checkpoint):
         self._signal = 0
         self._requeue: Any = None  # Lightning's handler of SIGUSR1 in a SLURM job
 
+    def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
+        self._run = RunDirectory(trainer.default_root_dir)
+        self._writes = trainer.is_global_zero and not trainer.fast_dev_run
+
     def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Write the curve of the checkpoint, and select: a killed process could not."""
-        run = RunDirectory(trainer.default_root_dir)
-        if trainer.is_global_zero and not trainer.fast_dev_run:
-            write_lines(run.curves, self._curve)
-            if self._curve and run.last.is_file():
-                self._select(run)
+        if self._writes:
+            write_lines(self._run.curves, self._curve)
+            if self._curve and self._run.last.is_file():
+                self._select()
+
+    def on_fit_end(self, trainer: Any, pl_module: LightningModule) -> None:
+        gates = NoiseInjection.of(trainer)
+        sites = [asdict(report) for one in gates for report in one.reports]
+        if sites and self._writes:
+            write_json(self._run.noise, sites)
 
     # -- saving, and exact resuming --------------------------------------------------------------
 
@@ -135,14 +143,14 @@ class KeepCheckpoints(Checkpoint):
             if state["cuda"] is not None and torch.cuda.is_available():
                 torch.cuda.set_rng_state(state["cuda"])
         self._random = []
-        where = {"epoch": trainer.current_epoch, "epochs": trainer.max_epochs or -1}
-        where |= {"batch": batch_idx, "batches": trainer.num_training_batches}
-        report_progress(trainer, "fit", every=5.0, **where)
+        epochs = {"epoch": trainer.current_epoch, "epochs": trainer.max_epochs or -1}
+        batches = {"batch": batch_idx, "batches": trainer.num_training_batches}
+        report_progress(trainer, "fit", every=5.0, **epochs, **batches)
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
-        """Check the loss before it reaches the weights; on a GPU, which must not wait, later."""
+        """Check the losses, but not in every step, because a GPU must not wait."""
         self._losses = self._losses + loss.detach().float()
-        if not loss.is_cuda or trainer.global_step % trainer.log_every_n_steps == 0:
+        if trainer.global_step % trainer.log_every_n_steps == 0:
             self._require_finite(trainer)
 
     def on_train_batch_end(
@@ -170,16 +178,9 @@ class KeepCheckpoints(Checkpoint):
         self.on_fit_start(trainer, pl_module)
         self._end(self._received(trainer))
 
-    def on_fit_end(self, trainer: Any, pl_module: LightningModule) -> None:
-        gates = NoiseInjection.of(trainer)
-        sites = [asdict(report) for one in gates for report in one.reports]
-        if trainer.is_global_zero and sites and not trainer.fast_dev_run:
-            write_json(RunDirectory(trainer.default_root_dir).noise, sites)
-
-    def _save(self, trainer: Trainer) -> None:
-        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            last = RunDirectory(trainer.default_root_dir).last
-            trainer.save_checkpoint(last, weights_only=False)
+    def _save(self, trainer: Any) -> None:
+        if not trainer.fast_dev_run:
+            trainer.save_checkpoint(self._run.last, weights_only=False)
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
@@ -188,19 +189,19 @@ class KeepCheckpoints(Checkpoint):
         states: list[Any] = [_random_state()] * trainer.world_size
         if trainer.world_size > 1:
             dist.all_gather_object(states, _random_state())
-        checkpoint |= {_RANDOM: states, _LINES: self._curve}
+        checkpoint |= {"random_states": states, "curve": self._curve}
 
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        self._random, self._curve = checkpoint.get(_RANDOM, []), checkpoint.get(_LINES, [])
+        self._random = checkpoint.get("random_states", [])
+        self._curve = checkpoint.get("curve", [])
 
     def _require_finite(self, trainer: Trainer) -> None:
         if not math.isfinite(self._losses):
             raise RuntimeError(
-                f"the loss became {float(self._losses)} at step {trainer.global_step}. Lower the "
-                "learning rate or the noise, or set trainer.gradient_clip_val; the last checkpoint "
-                "is untouched."
+                f"the loss is not finite at step {trainer.global_step}. Lower the learning rate or "
+                "the noise, or set trainer.gradient_clip_val; the last checkpoint is untouched."
             )
 
     # -- signals wait for the end of the step ----------------------------------------------------
@@ -212,14 +213,13 @@ class KeepCheckpoints(Checkpoint):
         that of SIGUSR1 saves and asks SLURM to start the job again.
         """
         self._requeue = signal.getsignal(signal.SIGUSR1)
-        if threading.current_thread() is threading.main_thread():
-            for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-                if callable(signal.getsignal(signum)):  # neither ignored nor left to the system
-                    signal.signal(signum, self._remember)
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            if callable(signal.getsignal(signum)):  # neither ignored nor left to the system
+                signal.signal(signum, self._remember)
 
     def _remember(self, signum: int, frame: Any) -> None:
-        if self._signal and signum in _STOPS:  # the second time at once
-            raise _STOPS[signum]
+        if self._signal:  # the second time at once
+            self._end(signum)
         self._signal = signum
 
     def _received(self, trainer: Trainer) -> int:
@@ -237,28 +237,26 @@ class KeepCheckpoints(Checkpoint):
 
     # -- the selected epochs ---------------------------------------------------------------------
 
-    def _select(self, run: RunDirectory) -> None:
+    def _select(self) -> None:
         """Give the newest epoch its own file, write the selection, remove the other files."""
-        files = {
-            line["epoch"]: run.checkpoints / EPOCH.format(line["epoch"]) for line in self._curve
-        }
+        folder = self._run.checkpoints
+        files = {line["epoch"]: folder / EPOCH.format(line["epoch"]) for line in self._curve}
         newest = files[self._curve[-1]["epoch"]]
         if not newest.exists():
-            os.link(run.last, newest)  # the file is never changed in place
+            os.link(self._run.last, newest)  # the file is never changed in place
         # removed ones could not be selected again
         kept = [line for line in self._curve if files[line["epoch"]].exists()]
         best, top1, close = select(kept, self.tolerance)
         names = {"best": files[best].name, "top1": files[top1].name}
         candidates = [files[epoch].name for epoch in close]
         record = {"rule": _RULE.format(self.tolerance), **names, "candidates": candidates}
-        write_json(run.checkpoints / SELECTION, record)
+        write_json(folder / SELECTION, record)
         for role, name in names.items():
-            (link := run.checkpoints / f".{role}.tmp").unlink(missing_ok=True)
+            (link := folder / f".{role}.tmp").unlink(missing_ok=True)
             link.symlink_to(name)
-            os.replace(link, run.checkpoints / f"{role}.ckpt")
-        for path in run.checkpoints.glob(EPOCH.replace("{:04d}", "*")):
-            if path.name not in (*names.values(), *candidates):
-                path.unlink()
+            os.replace(link, folder / f"{role}.ckpt")
+        for epoch in files.keys() - {best, top1, *close}:
+            files[epoch].unlink(missing_ok=True)
 
 
 def _random_state() -> dict[str, Any]:

@@ -9,7 +9,6 @@ import hashlib
 import json
 import math
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,38 +27,28 @@ DIGEST = "digest"
 _ORPHANS = 8.0  # seconds: data workers of a killed run hold its lock for five
 
 
-def replace_file(
-    path: Path, content: str | bytes | Callable[[IO[bytes]], object], durable: bool = True
-) -> None:
+def replace_file(path: Path, content: str | bytes | Callable[[IO[bytes]], object]) -> None:
     """Write ``content`` to a temporary file beside ``path``, then rename it.
 
-    On failure the old file is untouched and the temporary file is removed.
+    On failure the old file is untouched and the temporary file is removed. The bytes are on the
+    disk before the file has its name.
 
     Args:
         path: The file to write.
         content: A string (UTF-8), bytes, or a function that writes to an open binary file.
-        durable: Wait until the disk has the content and the name. Set it to false for files that
-            are written often and may be lost in a power failure.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
             if callable(content):
                 content(file)
             else:
                 file.write(content.encode() if isinstance(content, str) else content)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
-    if durable:
-        folder = os.open(path.parent, os.O_RDONLY)
-        with suppress(OSError):  # network file systems cannot
-            os.fsync(folder)
-        os.close(folder)
 
 
 def read_json(path: Path) -> Any:
@@ -67,20 +56,18 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def write_json(path: Path, content: Any, durable: bool = True) -> None:
+def write_json(path: Path, content: Any) -> None:
     """Replace a JSON file in one step."""
-    replace_file(path, json.dumps(content, indent=1) + "\n", durable)
+    replace_file(path, json.dumps(content, indent=1) + "\n")
 
 
-def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The objects in a file of JSON lines, and how many lines are not one (1 for an empty file)."""
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    lines, found = [line for line in text.splitlines() if line.strip()], []
-    for line in lines:
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects in a file of JSON lines, without lines that cannot be read."""
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         with suppress(ValueError):
             found.append(json.loads(line))
-    entries = [entry for entry in found if isinstance(entry, dict)]
-    return entries, len(lines) - len(entries) or int(path.exists() and not entries)
+    return found
 
 
 def write_lines(path: Path, entries: Iterable[Mapping[str, Any]]) -> None:
@@ -105,12 +92,6 @@ def with_digest(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, DIGEST: config_hash(json.loads(json.dumps(rest)), digits=16)}
 
 
-def is_row(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry is the unchanged row of a cell; rows of earlier versions have no digest."""
-    about_cell = isinstance(entry.get("corruption"), str) and isinstance(entry.get("severity"), int)
-    return about_cell and entry.get(DIGEST) in (None, with_digest(entry)[DIGEST])
-
-
 def report_progress(trainer: Any, phase: str, every: float = 0.0, **where: float) -> None:
     """Replace ``progress.json``, but not within ``every`` seconds; unknown numbers are null."""
     path = RunDirectory(trainer.default_root_dir).progress
@@ -118,7 +99,7 @@ def report_progress(trainer: Any, phase: str, every: float = 0.0, **where: float
     if trainer.is_global_zero and not trainer.fast_dev_run and not recent:
         path.parent.mkdir(parents=True, exist_ok=True)
         known = {key: n if 0 <= n < math.inf else None for key, n in where.items()}
-        write_json(path, {"phase": phase, **known, "pid": os.getpid()}, durable=False)
+        write_json(path, {"phase": phase, **known, "pid": os.getpid()})
 
 
 class RunDirectory:
@@ -129,7 +110,7 @@ class RunDirectory:
     - ``curves.jsonl``: loss and validation metrics, one line per epoch
     - ``noise.json``: measured strength of the gates at the end of training
     - ``compatibility.jsonl``: rows of :class:`~chaosgate.compat.CompatibilityProbe`, if it was used
-    - ``results.jsonl``: one line per test cell, with a digest of itself
+    - ``results.jsonl``: one line per test cell
     - ``outputs/``: outputs for every test image (:mod:`chaosgate.run.outputs`)
     - ``predictions.csv``: one line per test image, of ``chaosgate predict``
     - ``progress.json``: phase, epoch and batch
@@ -155,11 +136,11 @@ class RunDirectory:
 
     def settings(self) -> dict[str, Any]:
         """The configuration that the training was started with."""
-        return yaml.safe_load(self.config.read_text(encoding="utf-8")) or {}
+        return read_yaml(self.config)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The result rows that can be read and are unchanged; empty if the run was never tested."""
-        return [row for row in read_lines(self.results)[0] if is_row(row)]
+        """The result rows that can be read; empty if the run was never tested."""
+        return read_lines(self.results)
 
     def selected(self, which: str = "best") -> Path:
         """The checkpoint with a role (``best``, ``top1`` or ``last``)."""
@@ -240,23 +221,15 @@ def find_config(name: str | Path, folders: Iterable[Path] = (Path(),), group: st
     for known in (short, f"{group}/{short}"):
         if known in shipped:
             return shipped[known]
-    meant = {one.rpartition("/")[2]: one for one in shipped} | {one: one for one in shipped}
-    meant |= {path.stem: str(path) for path in Path(text).parent.glob("*.yaml")}
-    close = [meant[one] for one in get_close_matches(short, meant, n=1)]
-    hint = f" Did you mean '{close[0]}'?" if close else " 'chaosgate configs' lists them."
-    raise FileNotFoundError(f"no configuration {text}, neither a file nor a shipped one.{hint}")
+    nearby = map(str, Path(text).parent.glob("*.yaml"))
+    close = get_close_matches(text, [*shipped, *nearby], n=1)
+    hint = f"Did you mean '{close[0]}'?" if close else "'chaosgate configs' lists them."
+    raise FileNotFoundError(f"no configuration {text}, neither a file nor a shipped one. {hint}")
 
 
 def allowed_modules() -> list[str]:
     """The modules of ``--allow``, inherited by child processes in an environment variable."""
     return [name for name in os.environ.get(ALLOWED, "").split(",") if name]
-
-
-def allow_flags() -> list[str]:
-    """``--allow MODULE`` for every module that this command was given, for the commands that it
-    suggests.
-    """
-    return [word for name in allowed_modules() for word in ("--allow", name)]
 
 
 def did_you_mean(name: object, choices: Iterable[str]) -> str:

@@ -14,10 +14,11 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from chaosgate import __version__
 from chaosgate.run.files import RunDirectory, config_hash, file_hash
 
 Config = Mapping[str, Any]
@@ -38,13 +39,14 @@ _PLACES = "root clean released val_folder val_labels".split()
 _WATCHING = ("Checkpoint", "Monitor", "Probe", "ProgressBar", "Summary")
 """Callbacks whose class name ends like this do not change a training."""
 _STRENGTHS = ("gamma", "log_std", "p", "sigma")  # in the name of a run
-_PACKAGES = ("chaosgate", "torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy")
+_PACKAGES = ("torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy")
 _TRANSFORM = ("mean", "std", "image_size", "eval_resize", "interpolation", "decoder")
 
 
 def training_settings(config: Config) -> dict[str, Any]:
     """What :func:`training_hash` hashes, as dotted keys with values."""
     noise, trainer = config.get("noise") or {}, config.get("trainer") or {}
+    saving = config.get("saving") or {}
     acting = [one for one in _callbacks(config) if not _class_name(one).endswith(_WATCHING)]
     return _flat(
         {
@@ -53,7 +55,7 @@ def training_settings(config: Config) -> dict[str, Any]:
             "data": _data(config, _LOADING + _TEST_DATA),
             "noise": _without(noise, ["check", *_TEST_NOISE]) if noise.get("gate") else None,
             "trainer": {**{key: trainer.get(key) for key in _TRAINER}, "callbacks": acting or None},
-            "saving": {"tolerance": (config.get("saving") or {}).get("tolerance")},
+            "saving": {"tolerance": saving.get("tolerance")},
         }
     )
 
@@ -126,14 +128,16 @@ def _noise_words(noise: Config) -> list[str]:
 
 def check_resume(run: RunDirectory, config: Config) -> None:
     """Raise an error if the run was started with other settings; some would silently not apply."""
-    now = training_settings(config)
-    before = training_settings(run.settings()) if run.config.is_file() else now
-    changed = [key for key in sorted({**before, **now}) if before.get(key) != now.get(key)]
+    now, before = training_settings(config), training_settings(run.settings())
+    changed = [
+        f"{key} was {before.get(key)}, now {now.get(key)}"
+        for key in sorted({**before, **now})
+        if before.get(key) != now.get(key)
+    ]
     if changed:
-        found = "; ".join(f"{key} was {before.get(key)}, now {now.get(key)}" for key in changed)
         raise ValueError(
-            f"{run.path} was started with other settings: {found}. Use those, or start another run "
-            f"from its state: --run_dir OTHER --ckpt_path {run.last}."
+            f"{run.path} was started with other settings: {'; '.join(changed)}. Use those, or "
+            f"start another run from its state: --run_dir OTHER --ckpt_path {run.last}."
         )
 
 
@@ -188,13 +192,8 @@ def _plain(value: Any, key: Any = None) -> Any:
 @lru_cache
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that can change a number."""
-    found = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # a source tree that was never installed
-            found[name] = "not installed"
-    return found
+    own = {"python": platform.python_version(), "chaosgate": __version__}
+    return own | {name: version(name) for name in _PACKAGES}
 
 
 @lru_cache
@@ -218,14 +217,9 @@ def commit() -> str | None:
 
 def weights_of(checkpoint: Any, module: Any) -> dict[str, str | None]:
     """Name and SHA-256 of the tested weights: of the checkpoint, else of the model's file."""
-    weights = checkpoint or getattr(module, "weights", None)
-    name, digest = None, None
-    if weights == "timm":
-        source = getattr(module.model, "pretrained_cfg", None) or {}
-        name = digest = f"timm {source.get('architecture')}.{source.get('tag')}"
-    elif weights is not None:
-        name, digest = Path(weights).name, file_hash(weights)
-    return {"checkpoint": digest, "checkpoint_name": name}
+    if (file := checkpoint or getattr(module, "weights", None)) in (None, "timm"):
+        return {"checkpoint": file, "checkpoint_name": file}
+    return {"checkpoint": file_hash(file), "checkpoint_name": Path(file).name}
 
 
 def transform_of(data: Any) -> dict[str, Any]:

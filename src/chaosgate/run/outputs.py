@@ -105,13 +105,11 @@ def load_samples(run: Path, *tests: str) -> Samples | None:
     if (found := _load(run, tests)) is None:
         return None
     cells, values, first = found
-    scaled = None
+    scores, scaled = (values["confidence"], values["correct"], values["nll"]), None
     if "slope" in first:
         per_image = np.stack([values[f"{key}_T"] for key in PER_IMAGE])
-        scaled = ScaledSamples(
-            per_image, first["slope"], first["curvature"], bool(first["on_test"])
-        )
-    scores = (values["confidence"], values["correct"], values["nll"])
+        fit = (first["slope"], first["curvature"], bool(first["on_test"]))
+        scaled = ScaledSamples(per_image, *fit)
     return Samples(cells, *scores, values["index"][0], scaled)
 
 
@@ -126,29 +124,27 @@ def load_logits(run: Path, tests: Sequence[str]) -> Logits | None:
 
 
 def _load(run: Path, tests: Sequence[str]) -> tuple[tuple[Cell, ...], Arrays, Arrays] | None:
-    """Cells of all tests, arrays (cells, images, ...), and the arrays that all tests share."""
-    files = [dict(np.load(path)) for test in tests for path in sample_files(run, test)]
-    if not files or len(files) < len(tests):
-        return None
+    """Cells of all tests, arrays (cells, images, ...), and the shared arrays of the first test."""
     cells: list[Cell] = []
-    for file in files:
-        own: Any = [*zip(file["corruption"].tolist(), file["severity"].tolist(), strict=True)]
-        new = np.array([cell not in cells for cell in own])
-        number = np.where(new, len(cells) + new.cumsum() - 1, -1)
-        file["cell"] = number[file["cell"]]  # in the order of all tests
-        cells += [cell for cell in own if cell not in cells]
-    keys = set(files[0]).intersection(*files)
-    columns = {k: np.concatenate([file[k] for file in files]) for k in keys - {*_SHARED}}
-    order = np.lexsort((columns["index"], columns["cell"]))
-    order = order[columns["cell"][order] >= 0]
-    images, rest = divmod(len(order), len(cells))
-    if rest:
+    tables: list[Arrays] = []
+    shared: list[Arrays] = []
+    for path in (samples_file(run, test) for test in tests):
+        if not path.exists():
+            return None
+        file = dict(np.load(path))
+        shared.append({key: file.pop(key) for key in _SHARED if key in file})
+        own: Any = [*zip(*(shared[-1][key].tolist() for key in _SHARED[:2]), strict=True)]
+        new = [place for place, cell in enumerate(own) if cell not in cells]
+        order = np.lexsort((file["index"], file.pop("cell")))
+        table = {k: v[order].reshape(len(own), -1, *v.shape[1:])[new] for k, v in file.items()}
+        tables.append(table)
+        cells += [own[place] for place in new]
+    images = tables[0]["index"][0]
+    if any(not np.array_equal(row, images) for table in tables for row in table["index"]):
         return None
-    table = {k: v[order].reshape(len(cells), images, *v.shape[1:]) for k, v in columns.items()}
-    same_images = (table["index"] == table["index"][0]).all()
-    if not same_images or (table["cell"].T != np.arange(len(cells))).any():
-        return None
-    return tuple(cells), table, {k: files[0][k] for k in keys & {*_SHARED}}
+    keys, both = set(tables[0]).intersection(*tables), set(shared[0]).intersection(*shared)
+    joined = {key: np.concatenate([table[key] for table in tables]) for key in keys}
+    return tuple(cells), joined, {key: shared[0][key] for key in both}
 
 
 def write_arrays(path: Path, arrays: dict[str, Any]) -> None:

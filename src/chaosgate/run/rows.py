@@ -6,12 +6,10 @@ the baseline for every other, so each row has its metrics beside those of the pl
 """
 
 import json
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +24,10 @@ from chaosgate.data.samples import as_sample
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.metrics import CellMetrics, classification_scores, temperature_scaling
 from chaosgate.metrics.aggregate import SCALED, SUFFIX
-from chaosgate.metrics.figure import log_figure, reliability_figure
 from chaosgate.metrics.functional import working_precision
 from chaosgate.metrics.temperature import fit_derivatives, scaled_scores
 from chaosgate.run import files, identity
-from chaosgate.run.files import RunDirectory, file_hash, report_progress
+from chaosgate.run.files import RunDirectory, report_progress
 from chaosgate.run.outputs import samples_file, write_arrays
 
 _CELL = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise", "data", "transform")
@@ -41,16 +38,15 @@ _SHOWN |= dict(nll_T="NLL+T", ece_T="ECE+T")
 
 @dataclass(eq=False)
 class RecordTest(Callback):
-    """Write one row per test cell to ``results.jsonl``, the outputs for every image, and a diagram.
+    """Write one row per test cell to ``results.jsonl``, and the outputs for every image.
 
     The temperature is fitted before the test. The validation images pass through the network as the
     test images do: without noise, or with the same number of Monte Carlo draws. Each image counts
-    once on any number of processes. The test images pass once: their logits are divided as they
-    come.
+    once on any number of processes.
 
     Rows have ``temperature_split: test`` if the validation images are the test images (the paper's
     protocol on ImageNet). A test set without validation images (ImageNet-C) takes the temperature
-    that an earlier test of the same checkpoint fitted. If no temperature is optimal, the rows have
+    that an earlier test of the same checkpoint fitted. If there is no temperature, the rows have
     ``temperature_missing`` with the reason.
 
     Args:
@@ -79,6 +75,7 @@ class RecordTest(Callback):
 
     def on_test_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Fit the temperature, after every other callback has prepared the network."""
+        self._weights = identity.weights_of(trainer.ckpt_path, pl_module)
         if isinstance(trainer.datamodule, ImageData):  # before its validation images are set up
             self._data = trainer.datamodule.describe()
         if self.temperature:
@@ -87,17 +84,17 @@ class RecordTest(Callback):
             self._scaled = pl_module.test_metrics.clone()
 
     def _fit(self, trainer: Any, pl_module: Any) -> dict[str, Any]:
-        data, run = trainer.datamodule, RunDirectory.of(trainer)
+        data = trainer.datamodule
         try:
-            if not isinstance(data, ImageData):
+            if self._data is None:
                 raise ValueError("the data module is not a chaosgate.data.ImageData")
             data.setup("validate")
             self._validation = outputs_of(trainer, pl_module, data, data.val_dataloader())
             value = temperature_scaling(*self._validation[:2]).temperature
         except (ValueError, OSError) as error:  # no validation images, or no best temperature
-            for row in reversed(run.rows() if trainer.ckpt_path else []):
-                alike = row.get("temperature") is not None and row["noise"] == self.origin["noise"]
-                if alike and row["checkpoint"] == file_hash(trainer.ckpt_path):
+            same = {**self._weights, "noise": self.origin["noise"]}
+            for row in reversed(RunDirectory.of(trainer).rows()):
+                if row.get("temperature") is not None and same.items() <= row.items():
                     return {name: row[name] for name in _FITTED}
             missing = " ".join(str(error).split())
             return dict(zip(_FITTED, (None, None, 0), strict=True), temperature_missing=missing)
@@ -112,12 +109,10 @@ class RecordTest(Callback):
         logits, target, index, cell = outputs.values()  # padding has index -1
         temperature = self.fitted.get("temperature")
         if self._scaled is not None:
-            scaled = working_precision(logits) / self.fitted["temperature"]
-            self._scaled.update(scaled, target, cell, index >= 0)
-        if self.outputs is None or self._data is None:
+            self._scaled.update(working_precision(logits) / temperature, target, cell, index >= 0)
+        if self.outputs is None:
             return
-        columns = [gather(trainer, one) for one in outputs.values()]
-        logits, target, index, cell = (column[columns[2] >= 0] for column in columns)
+        logits, target, index, cell = gathered(trainer, outputs).values()
         kept = {"cell": cell.short(), "index": index.int()}
         kept |= image_arrays(logits, target, temperature, self.logits)
         for name, value in kept.items():
@@ -129,11 +124,7 @@ class RecordTest(Callback):
         for number, row in enumerate(pl_module.test_rows):
             values = {name: scaled[name].reshape(-1)[number] for name in SCALED if scaled}
             row |= {name + SUFFIX: float(value) for name, value in values.items()} | self.fitted
-        reliability = pl_module.test_metrics.reliability()  # of all processes
         if trainer.is_global_zero:
-            draw = partial(reliability_figure, reliability, 0, title="test, first cell")
-            if not pl_module.ood:
-                log_figure(trainer.loggers, "test/reliability", draw, trainer.global_step)
             run = RunDirectory.of(trainer)
             if self._kept:
                 self._write_outputs(run, pl_module.test_cells)
@@ -143,30 +134,28 @@ class RecordTest(Callback):
     def _write_outputs(self, run: RunDirectory, cells: Any) -> None:
         names, severities = zip(*cells, strict=True)
         arrays = {"corruption": np.array(names), "severity": np.array(severities, dtype=np.int8)}
-        arrays |= {name: torch.cat(parts).numpy() for name, parts in self._kept.items()}
+        found = {name: torch.cat(parts) for name, parts in self._kept.items()}
         if self._validation:
-            temperature = self.fitted.get("temperature")
-            on_test = self.fitted.get("temperature_split") == "test"
-            logits, target, index = self._validation
-            found = fit_arrays(logits, target, index, temperature, on_test, self.logits)
-            arrays |= {name: value.numpy() for name, value in found.items()}
+            temperature = self.fitted["temperature"]
+            on_test = self.fitted["temperature_split"] == "test"
+            found |= fit_arrays(*self._validation, temperature, on_test, self.logits)
+        arrays |= {name: value.numpy() for name, value in found.items()}
         write_arrays(samples_file(run.path, str(self.outputs)), arrays)
 
     def _write_rows(self, trainer: Any, pl_module: Any, run: RunDirectory) -> None:
-        rows = pl_module.test_rows
-        size = getattr(trainer.datamodule, "test_size", rows[0]["n"])
-        if any(row["n"] != size for row in rows):
+        rows, data = pl_module.test_rows, trainer.datamodule
+        if {row["n"] for row in rows} != {getattr(data, "test_size", rows[0]["n"])}:
             raise RuntimeError(
-                f"a test cell counted {rows[0]['n']:g} images; the test set has {size}. Nothing "
-                "was written; leave trainer.limit_test_batches at 1.0."
+                f"a test cell counted {rows[0]['n']:g} of {data.test_size} images. Nothing was "
+                "written; leave trainer.limit_test_batches at 1.0."
             )
         shared = {
             **self.origin,
             "backbone": pl_module.hparams.get("backbone"),
-            **identity.weights_of(trainer.ckpt_path, pl_module),
+            **self._weights,
             "noise_measured": files.read_json(run.noise) if run.noise.exists() else [],
             "data": self._data,
-            "transform": identity.transform_of(trainer.datamodule),
+            "transform": identity.transform_of(data),
             "commit": identity.commit(),
             "versions": identity.versions(),
             "processor": identity.processor(),
@@ -184,7 +173,7 @@ class WritePredictions(Callback):
     """
 
     def __init__(self) -> None:
-        self._columns: dict[str, list[Tensor]] = defaultdict(list)
+        self._columns: dict[str, list[Any]] = defaultdict(list)
 
     def on_predict_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *unused: Any
@@ -194,23 +183,20 @@ class WritePredictions(Callback):
         columns: dict[str, Any] = {"index": batch.index, "label": batch.target}
         columns |= {"prediction": prediction, "confidence": confidence}
         columns |= {f"p{k}": outputs[:, k] for k in range(outputs.shape[1])}
-        for name, value in columns.items():
-            self._columns[name].append(gather(trainer, value))
+        for name, column in gathered(trainer, columns).items():
+            self._columns[name] += column.tolist()
 
     def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
         if not trainer.is_global_zero:
             return
         import pandas as pd  # takes a second
 
-        columns = {name: torch.cat(parts) for name, parts in self._columns.items()}
-        order = order_of_images(columns["index"])
-        frame = pd.DataFrame({name: column[order].tolist() for name, column in columns.items()})
+        frame = pd.DataFrame(self._columns).sort_values("index", kind="stable")
         if listings := getattr(trainer.datamodule, "listings", None):
-            names = (os.fsencode(listings["test"].names[i]) for i in frame["index"])  # any bytes
-            frame.insert(1, "path", [name.decode(errors="backslashreplace") for name in names])
-        path = RunDirectory.of(trainer).predictions
-        files.replace_file(path, frame.to_csv(index=False, lineterminator="\n"))
-        print(f"{len(order)} predictions in {path}")
+            frame.insert(1, "path", [listings["test"].names[i] for i in frame["index"]])
+        path, text = RunDirectory.of(trainer).predictions, frame.to_csv(index=False)
+        files.replace_file(path, text.encode(errors="backslashreplace"))  # names may be any bytes
+        print(f"{len(frame)} predictions in {path}")
 
 
 def image_arrays(
@@ -252,7 +238,7 @@ def outputs_of(
     trainer: Any, pl_module: Any, data: ImageData, loader: Iterable[Any]
 ) -> tuple[Tensor, ...]:
     """Logits, classes and positions of all images of a loader, in the order of the data set."""
-    parts: list[tuple[Tensor, ...]] = []
+    parts = []
     with trainer.precision_plugin.val_step_context():
         for number, batch in enumerate(loader):
             batch = trainer.strategy.batch_to_device(batch, pl_module.device)
@@ -260,23 +246,19 @@ def outputs_of(
             with ExitStack() as stack:
                 for noise in NoiseInjection.of(trainer):
                     stack.enter_context(noise.averaging(-1 - number))  # draws of no test batch
-                found: Any = (pl_module(batch.image).float(), batch.target, batch.index)
-            parts.append(tuple(gather(trainer, column) for column in found))
-    columns = [torch.cat(part) for part in zip(*parts, strict=True)]
-    order = order_of_images(columns[-1])
-    return tuple(column[order] for column in columns)
+                columns = {"logits": pl_module(batch.image).float(), "target": batch.target}
+            parts.append(gathered(trainer, {**columns, "index": batch.index}).values())
+    logits, target, index = map(torch.cat, zip(*parts, strict=True))
+    order = index.argsort()
+    return logits[order], target[order], index[order]
 
 
-def order_of_images(index: Tensor) -> Tensor:
-    """Positions of the images in the order of the data set, without padding (index -1)."""
-    order = index.argsort(stable=True)
-    return order[index[order] >= 0]
-
-
-def gather(trainer: Any, values: Tensor) -> Tensor:
-    """The rows of all processes on the CPU; all have equally many, padding included."""
-    every: Tensor = trainer.strategy.all_gather(values)  # (processes, rows, ...), or the rows alone
-    return every.reshape(-1, *values.shape[1:]).cpu()
+def gathered(trainer: Any, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Columns of all processes on the CPU, without padding (index -1)."""
+    every = {}
+    for name, values in columns.items():  # (processes, rows, ...), or the rows alone
+        every[name] = trainer.strategy.all_gather(values).reshape(-1, *values.shape[1:]).cpu()
+    return {name: values[every["index"] >= 0] for name, values in every.items()}
 
 
 def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
@@ -288,12 +270,10 @@ def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     def cell(row: dict[str, Any]) -> str:
         return json.dumps([row.get(key) for key in _CELL], sort_keys=True)
 
-    new = {cell(row): files.with_digest(row) for row in rows}
+    new = {cell(row): row for row in rows}
     with FileLock(path.with_name(f".{path.name}.lock")):
-        old, damaged = files.read_lines(path)
-        if damaged and path.stat().st_size:
-            raise ValueError(f"{path}: {damaged} lines cannot be read. Repair or move the file.")
-        files.write_lines(path, [*(row for row in old if cell(row) not in new), *new.values()])
+        old = [row for row in files.read_lines(path) if cell(row) not in new]
+        files.write_lines(path, [*old, *new.values()])
 
 
 def print_results(rows: Sequence[dict[str, Any]], where: Path) -> None:
@@ -301,17 +281,14 @@ def print_results(rows: Sequence[dict[str, Any]], where: Path) -> None:
     import pandas as pd  # takes a second
 
     cells, first = pd.DataFrame(rows), rows[0]
-    shown = [name for name in _SHOWN if name in cells] or ["confidence"]
+    shown = [name for name in _SHOWN if name in cells]
     table = cells.groupby("corruption", sort=False)[shown].mean().rename(columns=_SHOWN)
-    corrupted = table.drop("clean", errors="ignore")
-    if len(corrupted) > 1:
+    if len(corrupted := table.drop("clean", errors="ignore")) > 1:
         table.loc["mean of corruptions"] = corrupted.mean()
-    levels = ", ".join(map(str, sorted({*cells.severity} - {0})))
-    heading = f"{first.get('checkpoint_name') or 'given weights'}, {first['n']:g} images a cell"
-    print(heading + f", mean of severities {levels}" * bool(levels))
+    print(f"{first['checkpoint_name'] or 'given weights'}, {first['n']:g} images a cell")
     print(table.to_string(index_names=False, float_format="{:.4f}".format))
     if first.get("temperature_split") == "test":
         print("+T was fitted on the test images themselves; it looks better than it is.")
-    if first.get("temperature_missing"):
+    if "temperature_missing" in first:
         print(f"no +T: {first['temperature_missing']}")
-    print(f"{len(rows)} row{'s'[: len(rows) > 1]} in {where}")
+    print(f"{len(rows)} rows in {where}")

@@ -139,7 +139,7 @@ class SyncBatchNorm(TorchSyncBatchNorm):
 
 _WEIGHTS = ("state_dict_ema", "model_ema", "state_dict", "model")
 _PREFIXES = ("model._orig_mod.", "model.", "module.")
-_NETWORK = ("backbone", "backbone_args", "num_classes", "in_chans", "image_size")
+_NETWORK = ("backbone", "backbone_args", "num_classes", "in_chans")
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:

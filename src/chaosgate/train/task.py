@@ -90,7 +90,6 @@ class ImageClassifier(LightningModule):
         self.test_metrics = CellMetrics()
         self.columns: Tensor | None = None  # of the logits, if the data have fewer classes
         self.test_cells, self.test_rows = [CLEAN], list[dict[str, Any]]()
-        self.ood = False  # test images belong to none of the classes; their labels mean nothing
 
     def forward(self, image: Tensor) -> Tensor:
         """Logits (B, K) of images (B, C, H, W).
@@ -115,9 +114,9 @@ class ImageClassifier(LightningModule):
         columns = None if stage == "fit" else getattr(data, "logit_columns", None)
         have, want = self.num_classes, getattr(data, "num_classes", self.num_classes)
         subset = columns is not None and max(columns) < have != len(columns)
-        if not self.ood and not subset and have != want:
+        if not subset and have != want:
             raise ValueError(f"the data have {want} classes: set model.num_classes, now {have}.")
-        self.columns = torch.tensor(columns) if subset and not self.ood else None
+        self.columns = torch.tensor(columns) if subset else None
         if stage == "fit":
             size = sum(weight.numel() for weight in self.model.parameters())
             rank_zero_info(f"training {self.backbone}: {size:,} parameters, {have} classes")
@@ -204,10 +203,9 @@ class ImageClassifier(LightningModule):
     def test_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         """Count one batch, each image in its cell; callbacks receive logits and labels."""
         batch = as_sample(batch)
-        target = torch.zeros_like(batch.target) if self.ood else batch.target
         logits = self(batch.image)
-        self.test_metrics.update(logits, target, batch.cell, batch.index >= 0)
-        return {"logits": logits, "target": target, "index": batch.index, "cell": batch.cell}
+        self.test_metrics.update(logits, batch.target, batch.cell, batch.index >= 0)
+        return {"logits": logits, "target": batch.target, "index": batch.index, "cell": batch.cell}
 
     def on_test_epoch_end(self) -> None:
         """One row per cell, and the means that are logged."""
@@ -216,14 +214,7 @@ class ImageClassifier(LightningModule):
             {**cell._asdict(), **{name: column[i] for name, column in columns.items()}}
             for i, cell in enumerate(self.test_cells)
         ]
-        if not self.ood:
-            self.log_cells({name: columns[name] for name in SHOWN})
-            return
-        for row in self.test_rows:  # all that is defined without labels
-            kept = {key: row[key] for key in ("severity", "n", "confidence")}
-            name = f"ood {row['corruption']}".removesuffix(" clean")
-            row.clear()
-            row.update(ood=True, corruption=name, **kept)
+        self.log_cells({name: columns[name] for name in SHOWN})
 
     def log_cells(self, columns: dict[str, list[float]]) -> None:
         """Log metrics of all test cells: clean, and the mean over corruptions of their means."""

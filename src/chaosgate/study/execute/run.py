@@ -150,7 +150,7 @@ def _run_program(run: Run) -> None:
     if not (logits.is_file() or lines.is_file()):
         raise FileNotFoundError(f"{shlex.join(words)} wrote neither {logits} nor {lines}.")
     files, source = RunDirectory(directory), logits if logits.is_file() else lines
-    rows = _of_logits(run, logits) if source == logits else read_lines(lines)[0]
+    rows = _of_logits(run, logits) if source == logits else read_lines(lines)
     if not rows or any({"corruption", "severity", "n"} - row.keys() for row in rows):
         raise ValueError(f"{source}: every row needs corruption, n, severity.")
     shared: dict[str, Any] = {

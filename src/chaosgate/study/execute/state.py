@@ -99,7 +99,7 @@ def write_record(
 ) -> None:
     """Keep the rows of a finished test, configuration and curves of its training, what it cost."""
     files = RunDirectory(directory)
-    lines, _ = read_lines(files.curves)  # if an epoch was started twice, the last one counts
+    lines = read_lines(files.curves)  # if an epoch was started twice, the last one counts
     record = {
         "rows": list(rows),
         "config": files.settings(),
