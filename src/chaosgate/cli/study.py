@@ -149,13 +149,11 @@ def run(
     if outcome.interrupted or outcome.failed:
         print("\nFinished runs are kept; the same command continues.")
         return 130 if outcome.interrupted else 1
+    then = "add a line under 'methods:', e.g. mine: [noise/gch, {noise.gate.init_args.log_std: 2}]"
     if found.path.is_relative_to(config_folder()):
         program = "chaosgate" if shutil.which("chaosgate") else sys.argv[0]  # not on the path
-        print(f"\nNext:\n  {program} configs copy {config_name(found.path)}")
-    print(
-        "Add a line under 'methods:', e.g. strong: [noise/gch, {noise.gate.init_args.log_std: 2}]; "
-        "'study run' trains only what is new."
-    )
+        then = f"\n  {program} configs copy {config_name(found.path)}   # then {then}"
+    print(f"\nNext: {then}; 'study run' trains only what is new.")
     return 0
 
 

@@ -67,7 +67,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         with suppress(ValueError):
             found.append(json.loads(line))
-    return found
+    return [entry for entry in found if isinstance(entry, dict)]
 
 
 def write_lines(path: Path, entries: Iterable[Mapping[str, Any]]) -> None:

@@ -6,6 +6,7 @@ the baseline for every other, so each row has its metrics beside those of the pl
 """
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -92,7 +93,7 @@ class RecordTest(Callback):
             self._validation = outputs_of(trainer, pl_module, data, data.val_dataloader())
             value = temperature_scaling(*self._validation[:2]).temperature
         except (ValueError, OSError) as error:  # no validation images, or no best temperature
-            same = {**self._weights, "noise": self.origin["noise"]}
+            same = {"checkpoint": self._weights["checkpoint"], "noise": self.origin["noise"]}
             for row in reversed(RunDirectory.of(trainer).rows()):
                 if row.get("temperature") is not None and same.items() <= row.items():
                     return {name: row[name] for name in _FITTED}
@@ -193,9 +194,10 @@ class WritePredictions(Callback):
 
         frame = pd.DataFrame(self._columns).sort_values("index", kind="stable")
         if listings := getattr(trainer.datamodule, "listings", None):
-            frame.insert(1, "path", [listings["test"].names[i] for i in frame["index"]])
-        path, text = RunDirectory.of(trainer).predictions, frame.to_csv(index=False)
-        files.replace_file(path, text.encode(errors="backslashreplace"))  # names may be any bytes
+            names = (os.fsencode(listings["test"].names[i]) for i in frame["index"])  # any bytes
+            frame.insert(1, "path", [name.decode(errors="backslashreplace") for name in names])
+        path = RunDirectory.of(trainer).predictions
+        files.replace_file(path, frame.to_csv(index=False))
         print(f"{len(frame)} predictions in {path}")
 
 
