@@ -30,12 +30,13 @@ class Pyramid(nn.Module):
     def __init__(self, signed=False):
         super().__init__()
         self.first, self.second, self.third = (nn.AdaptiveAvgPool2d(side) for side in (8, 4, 2))
-        self.weight = nn.Parameter(torch.ones(1))
+        self.stem = nn.Conv2d(3, 3, 1, bias=False)
+        nn.init.dirac_(self.stem.weight)
         self.signed = signed
 
     def forward(self, image):
         image = image if self.signed else image.abs()
-        return self.third(self.second(self.first(self.weight * image))).flatten(1)
+        return self.third(self.second(self.first(self.stem(image)))).flatten(1)
 
 
 STAGES = ["first", "second", "third"]

@@ -9,18 +9,16 @@ result is plain data (:meth:`ProbeReading.rows`), a table (:func:`as_markdown`) 
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import torch
-from jsonargparse.typing import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from matplotlib.axes import Axes
+from jsonargparse.typing import NonNegativeInt, PositiveFloat, PositiveInt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
@@ -35,7 +33,6 @@ from chaosgate.compat.observables import (
     grid_graph,
     intrinsic_energy,
     is_signed,
-    lift,
     log_ratio_law,
     log_ratios,
     pair_differences,
@@ -50,7 +47,7 @@ from chaosgate.field import Grid
 from chaosgate.field.operator import grid_text
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Dropout, Gate, GaussianChaos, SampleWise
-from chaosgate.inject.attachment import Attachment
+from chaosgate.inject.attachment import GATED, Attachment
 from chaosgate.inject.dryrun import eager, evaluation
 from chaosgate.inject.effect import relative_change, relative_energy
 from chaosgate.inject.stages import STAGES, resolve_sites
@@ -356,6 +353,18 @@ class _Recorder(Gate):
         return h
 
 
+@contextmanager
+def _attached(model: nn.Module, gates: Mapping[str, Gate], seed: int = 0) -> Iterator[Attachment]:
+    """Gates on modules that may have a gate of the run already, which is silent in evaluation."""
+    modules = [model.get_submodule(name) for name in gates]
+    held = {module: GATED.pop(module) for module in modules if module in GATED}
+    try:
+        with Attachment(model, gates, seed) as attachment:
+            yield attachment
+    finally:
+        GATED.update(held)
+
+
 @dataclass
 class Probe:
     """What to measure. Everything random is a function of ``seed``; the model is left as it was.
@@ -367,8 +376,6 @@ class Probe:
         channels: How many channels are used, evenly spaced.
         draws: Gates per image.
         pairs: Pairs of sites compared in every map.
-        lift: Lift maps by this share of their mean, so that zeros have logarithms; 0 uses positive
-            sites only.
         logit_draws: Forward passes of the network per gate, for the change at the output; 0 skips
             them.
         energy: Injected energy over energy of the features, at which methods are compared; None
@@ -382,7 +389,6 @@ class Probe:
     channels: PositiveInt = 32
     draws: PositiveInt = 4
     pairs: PositiveInt = 256
-    lift: NonNegativeFloat = 0.0
     logit_draws: NonNegativeInt = 0
     energy: PositiveFloat | None = None
     seed: int = 0
@@ -437,7 +443,7 @@ class Probe:
         """The output of the network, and the maps of every stage."""
         modules = resolve_sites(model, self.stages, batch[:1])
         recorders = {module: _Recorder() for module in modules.values()}
-        with Attachment(model, recorders, measuring=True) as attachment, attachment.forced(draw=0):
+        with _attached(model, recorders) as attachment, attachment.forced(draw=0):
             plain = model(batch)
         stages = []
         for asked, module in modules.items():
@@ -451,8 +457,6 @@ class Probe:
             count = min(self.channels, h.shape[1])
             chosen = torch.linspace(0, h.shape[1] - 1, count).round().long()
             h = h[:, chosen.to(h.device)].float()
-            if self.lift and not is_signed(h):
-                h = lift(h, self.lift, h.ndim - 2)
             key = torch.tensor(fold(self.seed, "probe", asked), device=h.device)
             stages.append(StageMaps(asked, module, h, self.pairs, key))
         return plain, stages
@@ -489,7 +493,7 @@ class Probe:
     ) -> tuple[float, float]:
         """Mean relative change of the output, and share of images that keep their top class."""
         change, agreement = 0.0, 0.0
-        with Attachment(model, {module: gate}, self.seed, measuring=True) as attachment:
+        with _attached(model, {module: gate}, self.seed) as attachment:
             for draw in range(self.logit_draws):
                 with attachment.forced(draw=draw + 1):
                     gated = model(batch)
@@ -583,35 +587,20 @@ def verdict(reading: ProbeReading) -> list[str]:
         ]
     lines = []
     for name, values in found.items():
-        rises = [later > earlier for earlier, later in pairwise(values)]
-        if not rises:
-            trend = "one stage has no trend"
-        elif all(rises):
-            trend = "grows at every step: holds"
-        elif values[-1] > values[0]:
-            trend = "grows from first to last, not at every step: holds in part"
-        else:
-            trend = "does not grow towards the last stage: does not hold"
         if all(map(math.isfinite, values)):
+            rises = [later > earlier for earlier, later in pairwise(values)]
+            trend = "does not grow towards the last stage: does not hold"
+            if values[-1] > values[0]:
+                trend = "grows from first to last, not at every step: holds in part"
+            if all(rises):
+                trend = "grows at every step: holds" if rises else "one stage has no trend"
             lines.append(f"{name}: {', '.join(f'{value:.3g}' for value in values)}; {trend}")
     return lines
 
 
 # Okabe and Ito's palette, for the common color-vision deficiencies; markers work in gray.
-STYLES = {
-    "gch": ("#0072B2", "o"),
-    "gch_wick": ("#56B4E9", "h"),
-    "dropout": ("#D55E00", "X"),
-    "dropout_element": ("#CC79A7", "P"),
-    "dropblock": ("#E69F00", "s"),
-    "iid_gaussian": ("#009E73", "^"),
-    "correlated_gaussian": ("#7a7a7a", "v"),
-    "signed_correlated": ("#8C564B", "<"),
-    "iid_lognormal": ("#F0E442", "D"),
-}
-_ATTACHED = ("#000000", "*")
-_INK = "#222222"
-_DOTTED: dict[str, Any] = {"color": _INK, "linewidth": 0.8, "linestyle": (0, (1, 2))}
+_COLORS = "#0072B2 #56B4E9 #D55E00 #CC79A7 #E69F00 #009E73 #7a7a7a #8C564B #F0E442".split()
+STYLES = dict(zip(METHODS, zip(_COLORS, "ohXPs^v<D", strict=True), strict=True))
 PANELS = {
     "ranking": "orderings kept",
     "finite": "log-ratios that stay finite",
@@ -631,71 +620,36 @@ def probe_figure(reading: ProbeReading, title: str = "") -> Figure:
     FigureCanvasAgg(figure)
     axes = figure.subplots(2, 3).flatten()
     stages = [s.stage for s in reading.stages]
-    styles = {name: STYLES.get(name, _ATTACHED) for name in reading.method_names()}
-    _coherence_panel(axes[0], reading)
-    _margin_panel(axes[3], reading)
+    axes[0].plot([s.coherence for s in reading.stages], "ko-", label="all maps")
+    pooled = [s.coherence_pooled for s in reading.stages]
+    axes[0].plot(pooled, "ks--", mfc="white", label="pooled to one grid")
+    axes[0].set(title="coherence kappa of the maps", yscale="log")
+    for place, s in enumerate(reading.stages):
+        axes[3].vlines(place, s.margin_low, s.margin_high, color="#9a9a9a", linewidth=5)
+    axes[3].plot([s.margin_median for s in reading.stages], "ko-", label="median, 10-90 %")
+    axes[3].set_title("log-margins between positive sites")
     for axis, (quantity, label) in zip(axes[[1, 2, 4, 5]], PANELS.items(), strict=True):
-        for name, (color, marker) in styles.items():
+        for name in reading.method_names():
+            color, marker = STYLES.get(name, ("black", "*"))
             methods = [m for m in reading.methods if m.method == name]
             places = [stages.index(m.stage) for m in methods]
             measured = [getattr(m, quantity) for m in methods]
             predicted = [getattr(m, f"{quantity}_predicted", NAN) for m in methods]
-            size = 11 if marker == "*" else 6
-            axis.plot(places, measured, color=color, marker=marker, markersize=size)
+            axis.plot(places, measured, color=color, marker=marker, label=name)
             axis.plot(places, predicted, "o", markersize=10, mfc="none", mec=color)
-        axis.set_title(label, fontsize=10, loc="left")
+        axis.set_title(label)
         if quantity == "inflation":
-            axis.axhline(1, **_DOTTED)
-            _log_scale(axis)
+            axis.set_yscale("log")
         else:
             axis.set_ylim(-0.03, 1.03)
     for axis in axes:
         axis.set_xticks(range(len(stages)), stages)
-        axis.set_xlim(-0.35, len(stages) - 0.65)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(axis="y", color="#e6e6e6", linewidth=0.7)
-    handles = [
-        Line2D([], [], color=color, marker=marker, label=name)
-        for name, (color, marker) in styles.items()
-    ]
-    ring: dict[str, Any] = {"marker": "o", "linestyle": "", "mfc": "none", "mec": _INK}
-    handles.append(Line2D([], [], label="ring: predicted", **ring))
-    style: dict[str, Any] = {"ncols": 4, "frameon": False, "fontsize": 9}
-    figure.legend(handles=handles, loc="outside lower center", **style)
-    figure.suptitle(title, fontsize=12, fontweight="bold", color=_INK)
+        axis.title.set_fontsize(10)
+        axis.grid(axis="y", color="#e6e6e6")
+    for axis in axes[[0, 3]]:
+        axis.legend(fontsize=8, frameon=False)
+    handles, labels = axes[1].get_legend_handles_labels()
+    where: dict[str, Any] = {"loc": "outside lower center", "ncols": 4, "frameon": False}
+    figure.legend(handles, labels, title="ring: predicted", **where)
+    figure.suptitle(title)
     return figure
-
-
-def _log_scale(axis: Axes) -> None:
-    """A logarithmic axis with plain numbers on it."""
-    axis.set_yscale("log")
-    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.yaxis.set_major_formatter(FormatStrFormatter("%g"))
-    axis.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _coherence_panel(axis: Axes, reading: ProbeReading) -> None:
-    axis.plot([s.coherence for s in reading.stages], "o-", color=_INK, label="kappa")
-    pooled = [s.coherence_pooled for s in reading.stages]
-    axis.plot(pooled, "s--", color=_INK, mfc="white", label="kappa, pooled to one grid")
-    axis.axhline(1, label="white noise", **_DOTTED)
-    _log_scale(axis)
-    axis.set_title("coherence of the maps", fontsize=10, loc="left")
-    axis.legend(fontsize=8, frameon=False)
-
-
-def _margin_panel(axis: Axes, reading: ProbeReading) -> None:
-    axis.set_title("log-margins between positive sites", fontsize=10, loc="left")
-    medians = [s.margin_median for s in reading.stages]  # NaN, which is not drawn, if signed
-    for place, s in enumerate(reading.stages):
-        axis.vlines(place, s.margin_low, s.margin_high, color="#9a9a9a", linewidth=5, alpha=0.6)
-    axis.plot(medians, "o-", color=_INK, label="median, 10-90 %")
-    if all(map(math.isnan, medians)):
-        axis.annotate("signed maps, no log-ratios", (0.3, 0.5), xycoords="axes fraction")
-        return
-    if "gch" in reading.method_names():
-        color, marker = STYLES["gch"]
-        moved = [reading.of(s.stage, "gch").deformation for s in reading.stages]
-        axis.plot(moved, marker + ":", color=color, label="moved by gch (rms)")
-    axis.set_ylim(0, 1.35 * axis.get_ylim()[1])
-    axis.legend(fontsize=8, frameon=False, ncols=2)
