@@ -599,8 +599,8 @@ def verdict(reading: ProbeReading) -> list[str]:
 
 
 # Okabe and Ito's palette, for the common color-vision deficiencies; markers work in gray.
-_COLORS = "#0072B2 #56B4E9 #D55E00 #CC79A7 #E69F00 #009E73 #7a7a7a #8C564B #F0E442".split()
-STYLES = dict(zip(METHODS, zip(_COLORS, "ohXPs^v<D", strict=True), strict=True))
+_COLORS = "#D55E00 #CC79A7 #E69F00 #009E73 #7a7a7a #8C564B #F0E442 #56B4E9 #0072B2".split()
+STYLES = dict(zip(METHODS, zip(_COLORS, "XPs^v<Dho", strict=True), strict=True))
 PANELS = {
     "ranking": "orderings kept",
     "finite": "log-ratios that stay finite",
