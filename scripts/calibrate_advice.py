@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import t
 
+from chaosgate.run.advice import TABLE
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -70,6 +72,5 @@ if __name__ == "__main__":
         "quantile": round(float(t.ppf(0.975, len(found) - 2)), 4),
         "settings": found,
     }
-    target = ROOT / "src" / "chaosgate" / "run" / "calibration.json"
-    target.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
-    print(target, table)
+    TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    print(TABLE, table)

@@ -8,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 import chaosgate as cg
@@ -33,9 +34,9 @@ def checks(folder):
         found, given = cg.advise(*nll_of(runs["none"].path, 10**6)), json.loads(rest)
         yield {
             "setting": f"{given['data.class_path'].rpartition('.')[2]}, "
-            f"{given['data.init_args.per_class.train']:.0f} images per class, "
-            f"{given['trainer.max_epochs']:.0f} epochs, "
-            f"{given['model.backbone_args.channels'][-1]:.0f} channels",
+            f"{given['data.init_args.per_class.train']} images per class, "
+            f"{given['trainer.max_epochs']} epochs, "
+            f"{given['model.backbone_args.channels'][-1]} channels",
             "seed": given["seed_everything"],
             "r": found.r,
             "predicted": found.change,
@@ -45,15 +46,13 @@ def checks(folder):
 
 
 if __name__ == "__main__":
-    rows = list(checks(Path(sys.argv[1])))
-    (RESULTS / "advise_check.json").write_text(json.dumps(rows, indent=1) + "\n")
+    found = pd.DataFrame(checks(Path(sys.argv[1])))
+    found.to_json(RESULTS / "advise_check.json", orient="records", indent=1)
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axis = figure.subplots()
-    for name in dict.fromkeys(row["setting"] for row in rows):
-        own = [row for row in rows if row["setting"] == name]
-        half = [row["interval"][1] - row["predicted"] for row in own]
-        x, y = ([row[key] for row in own] for key in ("measured", "predicted"))
-        axis.errorbar(x, y, half, fmt="o", label=name)
+    for setting, rows in found.groupby("setting", sort=False):
+        half = rows.interval.str[1] - rows.predicted
+        axis.errorbar(rows.measured, rows.predicted, half, fmt="o", label=setting)
     axis.axline((0, 0), slope=1, color="gray")
     axis.set(xlabel="measured relative change of the test NLL", ylabel="predicted, 95 % interval")
     axis.legend(fontsize="small")

@@ -93,9 +93,8 @@ def feature_graph():
     n, graph = 14, FeatureGraph(bandwidth=0.5)
     h = interpolate(photograph.permute(2, 0, 1)[None], size=(n, n), mode="area")
     maps = {"photograph": photograph, "edge weights": torch.full((n, n), math.nan)}
-    for operator in (cg.DirichletLaplacian(), graph):
+    for name, operator in {"Dirichlet": cg.DirichletLaplacian(), "FeatureGraph": graph}.items():
         gate = cg.GaussianChaos(log_std=1.0, operator=operator).gate(h, noise("picture"))
-        name = type(operator).__name__.removesuffix("Laplacian")
         maps[f"log-gate, {name}"] = gate[0, 0].log()
     figure = panels(maps, "RdBu_r", -2.5, 2.5)
     down = [[(j, i), (j, i + 1)] for i in range(n - 1) for j in range(n)]
@@ -111,7 +110,7 @@ def coupled():
     gate, maps = cg.GaussianChaos(log_std=1.0, base_size=[7, 7]), {}
     for kind in ("coupled", "independent"):
         for stage, n in {"L2": 28, "L3": 14, "L4": 7}.items():
-            key = noise("one" if kind == "coupled" else stage)
+            key = noise(stage if kind == "independent" else "one")
             maps[f"{stage}, {kind}"] = gate.gate(torch.ones(1, 1, n, n), key)[0, 0].log()
     return panels(maps, "RdBu_r", -2.5, 2.5)
 
@@ -125,12 +124,12 @@ def orderings():
     green = OPERATORS["Dirichlet"].green(GRID)
     variance = chaos.nominal(GRID)["tau"] * (green[x, x] + green[y, y] - 2 * green[x, y])
     margins = torch.linspace(0.02, 3, 100, dtype=torch.float64)
-    chances = ranking_probability(margins, variance), 0 * margins + 1 - dropout.p
-    labels = "Gaussian Chaos, log_std 0.5", f"Dropout of sites, p = {dropout.p:.2f}"
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     axis = figure.subplots()
-    for curve in zip((chaos, dropout), ("#0072b2", "#d55e00"), labels, chances, strict=True):
-        gate, color, label, chance = curve
+    for gate, color, label, chance in (
+        (chaos, "#0072b2", "Gaussian Chaos, log_std 0.5", ranking_probability(margins, variance)),
+        (dropout, "#d55e00", f"Dropout of sites, p = {dropout.p:.2f}", 0 * margins + 1 - dropout.p),
+    ):
         axis.plot(margins, chance, color=color, label=label)
         for margin in (0.1, 0.3, 0.6, 1.0, 1.6, 2.4):
             h = ones.repeat(4000, 1, 1, 1)

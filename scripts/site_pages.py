@@ -95,16 +95,12 @@ def commands_page():
 
 
 def configs_page():
-    """Every shipped configuration, those at the top level first."""
-    head = """---\nhide: [navigation]\n---\n# Configurations
-
-Every file below comes with the package and is found by its name: `-c noise/gch`,
-`study run quickstart`. `chaosgate configs copy NAME` writes a copy into the current folder. A local
-file of the same name is used instead of the shipped one."""
+    """Every shipped configuration."""
+    head = "---\nhide: [navigation]\n---\n# Configurations\n\nThey come with the package and are "
+    head += "found by name, as in `-c noise/gch`; a local file of the same name is used instead."
     folder = REPOSITORY / "configs"
-    names = [path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")]
-    names.sort(key=lambda name: ("/" in name, name))
-    return "\n\n".join([head, *(f"### {name}\n\n{config_block(name)}" for name in names)])
+    paths = sorted(path.relative_to(folder).with_suffix("") for path in folder.rglob("*.yaml"))
+    return "\n\n".join([head, *(f"### {path}\n\n{config_block(path)}" for path in paths)])
 
 
 def config_block(name):

@@ -25,9 +25,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 from tests.programs.placement import NO_GRID, verdicts  # noqa: E402
 
+AUDITED = "argument sources act requested realized verdict".split()
 SECONDS = 180  # of CPU time for a family
-ARGUMENTS = ["drop_rate", "drop_path_rate", "attn_drop_rate", "proj_drop_rate", "pos_drop_rate"]
-ARGUMENTS += ["patch_drop_rate", "drop_block_rate"]
+ARGUMENTS = """drop_rate drop_path_rate attn_drop_rate proj_drop_rate pos_drop_rate patch_drop_rate
+    drop_block_rate""".split()
 MAPPING = transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
 
 
@@ -120,7 +121,6 @@ def stages(library, name, build):
         ((_, module, _, verdict, reason),) = verdicts(model, x, ["L4"], sized, shift)
         if reason != NO_GRID:
             break
-    print(reason)
     yield [f"`{module}`" if verdict == "right" else verdict]
 
 
@@ -135,9 +135,7 @@ def audit(library, name, build):
 
     `scripts/sweep.py` writes this page.
     """
-    source = ""
-    if library == "timm":
-        source = getsource(getmodule(timm.model_entrypoint(name)))
+    source = getsource(getmodule(timm.model_entrypoint(name))) if library == "timm" else ""
     for argument in [one for one in ARGUMENTS if one in source] or [""]:
         try:
             model, x, _ = small(build, 64, 4, **({argument: 0.1} if argument else {}))
@@ -160,11 +158,7 @@ def summary(found):
 
 KINDS = {  # survey, its page, its columns
     "stages": (stages, "docs/stages.md", ["L4"]),
-    "audit": (
-        audit,
-        "results/audit.md",
-        ["argument", "sources", "act", "requested", "realized", "verdict"],
-    ),
+    "audit": (audit, "results/audit.md", AUDITED),
 }
 
 

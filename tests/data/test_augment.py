@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from PIL import Image
 from scipy.stats import ks_2samp
 from torchvision.transforms import InterpolationMode, v2
 
@@ -12,7 +11,7 @@ from chaosgate.data.augment import (
     random_flip,
     resized_crop_and_flip,
 )
-from chaosgate.data.samples import as_tensor, sample_generator
+from chaosgate.data.samples import sample_generator
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -32,17 +31,6 @@ def test_a_padded_crop_is_a_window_of_the_padded_image_and_reaches_every_place()
     windows = {padded[:, y : y + 5, x : x + 6] for y in range(3) for x in range(3)}
     seen = {crop_and_flip(image, generator(s), 1, flip=False).numpy().tobytes() for s in range(200)}
     assert seen == {window.numpy().tobytes() for window in windows}
-
-
-def test_a_pil_image_is_treated_like_its_tensor():
-    image = photo()
-    picture = Image.fromarray(image.permute(1, 2, 0).numpy())
-    assert torch.equal(as_tensor(random_flip(picture, generator(), p=1.0)), image.flip(-1))
-    crop, by_pil = (
-        as_tensor(resized_crop_and_flip(one, generator(3), 20, flip=False))
-        for one in (image, picture)
-    )
-    assert (crop.int() - by_pil.int()).abs().max() <= 1  # same window, resized by another library
 
 
 @pytest.mark.parametrize(("height", "width", "kept"), [(10, 100, (10, 13)), (100, 10, (13, 10))])
