@@ -38,7 +38,7 @@ def panels(maps, colors, low, high):
     """Maps by title, side by side on one scale."""
     figure = Figure(figsize=(10.4, 10.4 / len(maps) + 0.3), layout="constrained")
     for axis, (title, values) in zip(figure.subplots(1, len(maps)), maps.items(), strict=True):
-        axis.imshow(values, cmap=colors, vmin=low, vmax=high, interpolation="nearest")
+        axis.imshow(values, cmap=colors, vmin=low, vmax=high)
         axis.set_title(title, fontsize=12)
         axis.set_axis_off()
     return figure
@@ -136,8 +136,8 @@ def orderings():
             h[:, 0].flatten(1)[:, x] = math.exp(margin)
             after = gate.perturb(h, noise(f"orderings {margin}")).flatten(1)
             axis.plot(margin, (after[:, x] > after[:, y]).double().mean(), "o", color=color)
-    axis.set(xlabel="log-margin between two sites", ylabel="ordering kept", ylim=(0, 1.02))
-    axis.legend(frameon=False, loc="lower right")
+    axis.set(xlabel="log-margin between two sites", ylabel="ordering kept", ylim=(0, 1))
+    axis.legend()
     return figure
 
 
