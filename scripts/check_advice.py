@@ -50,7 +50,7 @@ if __name__ == "__main__":
     found.to_json(RESULTS / "advise_check.json", orient="records", indent=1)
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axis = figure.subplots()
-    for setting, rows in found.groupby("setting", sort=False):
+    for setting, rows in found.groupby("setting"):
         half = rows.interval.str[1] - rows.predicted
         axis.errorbar(rows.measured, rows.predicted, half, fmt="o", label=setting)
     axis.axline((0, 0), slope=1, color="gray")
