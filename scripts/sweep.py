@@ -116,10 +116,10 @@ def small(build, side, batch, **given):
 
 def stages(library, name, build):
     """The module of L4, or the verdict."""
-    for side, shift in ((96, 1.0), (192, 0.0)):  # some need more pixels
+    for side, shift in ((96, 1.0), (192, 1.0), (192, 0.0)):  # some need more pixels
         model, x, sized = small(build, side, 2)
         ((_, module, _, verdict, reason),) = verdicts(model, x, ["L4"], sized, shift)
-        if reason != NO_GRID:
+        if reason != NO_GRID and verdict != "refused":
             break
     yield [f"`{module}`" if verdict == "right" else verdict]
 

@@ -151,11 +151,11 @@ class Network:
 
     def __init__(self, model, x):
         self.model, self.x = model, x
-        self.calls, self.order, self.layout, self.shapes = {}, {}, {}, {}
+        self.calls, self.order, self.layout, self.shapes, self.seen = {}, {}, {}, {}, {}
 
         def see(name, found):
             self.calls[name] = self.calls.get(name, 0) + 1
-            self.order[name] = len(self.order)
+            self.order[name], self.seen[name] = len(self.order), found
             if found is not None and len(found) == len(PATCHES) + 1:
                 self.layout[name] = measured(found[1:] - found[:1])
                 self.shapes[name] = found.shape
@@ -212,7 +212,7 @@ class Network:
             around = [p[:i] for i, letter in enumerate(p) if letter == "."]
             inside = any(self.side(a) != self.side(p) and self.downsamples(a) for a in around)
             if start < self.order[p] < end and between > 1 and not inside and self.side(p):
-                if self.calls[p] == 1 and all(self.cut(p)):
+                if self.calls[p] == 1 and self.seen[p] is not self.seen[name]:
                     yield p
 
     def wrong(self, name, following=None, last=True):
@@ -239,7 +239,7 @@ class Network:
             same = self.side(p) == self.side(name) != until
             between = last if until is None else self.side(p) > until
             skipped = between and self.side(p) < self.side(name)
-            if (same or skipped) and self.effect(p) > 1e-3:
+            if (same or skipped) and all(self.cut(p)) and self.effect(p) > 1e-3:
                 return f"{'the last of its grid is' if same else 'it skips the coarser'} {p}"
         return ""
 

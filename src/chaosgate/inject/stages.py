@@ -180,7 +180,9 @@ def _entries(model: nn.Module) -> list[tuple[str, int]]:
     entries = getattr(info, "info", info)
     if not isinstance(entries, list | tuple):  # timm's blocks have a method of this name
         return []
-    known = [(e["module"], e["reduction"]) for e in entries if e.get("module") and "reduction" in e]
+    known = [
+        (e["module"], e["reduction"]) for e in entries if e.get("module") and e.get("reduction")
+    ]
     names = {name for name, _ in model.named_modules()} if known else set()
     return known if all(name in names for name, _ in known) else []
 
