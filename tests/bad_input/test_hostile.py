@@ -56,15 +56,10 @@ def averaging(function):
 
 POPEN = spec("subprocess.Popen", args=SHELL, shell=True)
 SYSTEM = spec("os.system", command=SHELL)
-HANDLER = spec(
-    "torch.distributed.elastic.multiprocessing.subprocess_handler.SubprocessHandler",
-    **{"entrypoint": "/bin/sh", "args": ["-c", SHELL], "env": {}, "local_rank_id": 0},
-    **{"stdout": None, "stderr": None},
-)
 LIGHTNING = "lightning.pytorch"
 WANDB = f"{LIGHTNING}.loggers.WandbLogger"
 URL = "http://127.0.0.1:9"
-NESTED = spec("chaosgate.Massive", mu=1.0, operator=HANDLER)
+NESTED = spec("chaosgate.Massive", mu=1.0, operator=POPEN)
 CONFIGS = {
     "untyped value: Popen": backbone(POPEN),
     "untyped value: os.system in a list": backbone([SYSTEM]),
@@ -75,7 +70,6 @@ CONFIGS = {
         strategy=spec(f"{LIGHTNING}.strategies.DDPStrategy", ddp_comm_state=POPEN)
     ),
     "scheduler: os._exit": scheduler("os._exit"),
-    "scheduler: a function of torch": scheduler("torch.hub.load"),
     "callback: os.system": callback("LambdaCallback", on_fit_start="os.system"),
     "callback: averaging": averaging("os.system"),
     "callback: averaging by a function of ours that writes": averaging(
@@ -190,9 +184,7 @@ def test_a_run_whose_checkpoint_was_replaced_is_refused():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_checkpoints_that_lightning_finds_by_itself_are_not_unpickled(
-    monkeypatch,
-):
+def test_checkpoints_that_lightning_finds_by_itself_are_not_unpickled(monkeypatch):
     for path in (Path("found/last.ckpt"), Path("run/hpc_ckpt_1.ckpt")):
         path.parent.mkdir()
         path.write_bytes(Path("trap.ckpt").read_bytes())
@@ -205,9 +197,7 @@ def test_checkpoints_that_lightning_finds_by_itself_are_not_unpickled(
     assert not Path(TRACE).exists()
 
 
-@pytest.mark.parametrize(
-    "content", [b"root:x:0:0\n", b"}", b"\x80\x02", b"cos\nsystem\n", pickle.dumps(print), b""]
-)
+@pytest.mark.parametrize("content", [b"root:x:0:0\n", b"cos\nsystem\n", pickle.dumps(print), b""])
 def test_no_other_file_is_a_checkpoint(content):
     Path("notes.ckpt").write_bytes(content)
     for read in (read_checkpoint, AtomicCheckpointIO().load_checkpoint):

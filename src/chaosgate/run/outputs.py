@@ -31,6 +31,9 @@ class Samples:
         nll: Negative log-likelihood, (cells, images).
         index: Position of every image in its data set, (images,); networks are paired by it.
         scaled: Values after temperature scaling, if a temperature was fitted.
+        logits: In half precision, (cells, images, classes), if they were kept.
+        target: True classes, (cells, images), with the logits.
+        validation: Logits, true classes and positions of the validation images, with the logits.
     """
 
     cells: tuple[Cell, ...]
@@ -39,6 +42,9 @@ class Samples:
     nll: NDArray[np.float32]
     index: NDArray[np.int32]
     scaled: "ScaledSamples | None" = None
+    logits: Any = None
+    target: Any = None
+    validation: Any = None
 
     def of(self, cells: Sequence[Cell]) -> "Samples":
         """Some of the cells, in the given order."""
@@ -71,25 +77,6 @@ class ScaledSamples:
         return self.per_image[0]  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True)
-class Logits:
-    """The kept logits of a tested network.
-
-    Args:
-        cells: Corruption and severity of every row.
-        logits: In half precision, (cells, images, classes).
-        target: True classes, (cells, images).
-        index: Position of every image in its data set, (images,).
-        validation: Logits, true classes and positions of the validation images, if there are any.
-    """
-
-    cells: tuple[Cell, ...]
-    logits: NDArray[np.float16]
-    target: NDArray[np.int32]
-    index: NDArray[np.int32]
-    validation: tuple[NDArray[np.float16], NDArray[np.int32], NDArray[np.int32]] | None = None
-
-
 def samples_file(run: Path, test: str) -> Path:
     """Where a test keeps its outputs."""
     return RunDirectory(run).outputs / f"{test}.npz"
@@ -110,17 +97,9 @@ def load_samples(run: Path, *tests: str) -> Samples | None:
         per_image = np.stack([values[f"{key}_T"] for key in PER_IMAGE])
         fit = (first["slope"], first["curvature"], bool(first["on_test"]))
         scaled = ScaledSamples(per_image, *fit)
-    return Samples(cells, *scores, values["index"][0], scaled)
-
-
-def load_logits(run: Path, tests: Sequence[str]) -> Logits | None:
-    """Logits of all cells of some tests of the same images; None if one has not kept them."""
-    found = _load(run, tests)
-    if found is None or "logits" not in found[1]:
-        return None
-    cells, values, first = found
-    held: Any = tuple(first[key] for key in _VALIDATION if key in first) or None
-    return Logits(cells, values["logits"], values["target"], values["index"][0], held)
+    held = tuple(first[key] for key in _VALIDATION if key in first) or None
+    kept = (values.get("logits"), values.get("target"), held)
+    return Samples(cells, *scores, values["index"][0], scaled, *kept)
 
 
 def _load(run: Path, tests: Sequence[str]) -> tuple[tuple[Cell, ...], Arrays, Arrays] | None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from chaosgate.metrics.aggregate import Cell
 from chaosgate.metrics.functional import calibration_bins, effective_counts
 from chaosgate.run.files import config_hash
-from chaosgate.run.outputs import Logits, Samples, load_logits, load_samples
+from chaosgate.run.outputs import Samples, load_samples
 from chaosgate.study.execute.run import measure, rows_of
 from chaosgate.study.execute.state import record_of, state_of
 from chaosgate.study.plan.runs import Run
@@ -269,8 +269,8 @@ def _ensembles(
         ready.sort(key=lambda network: study.seeds.index(network.seed))
         for k in range(0, len(ready) - one.size + 1, one.size):
             group = [runs[network.run] for network in ready[k : k + one.size]]
-            kept = [load_logits(run.directory, [*run.test_outputs.values()]) for run in group]
-            members = [member for member in kept if member is not None]
+            kept = [load_samples(run.directory, *run.test_outputs.values()) for run in group]
+            members = [one for one in kept if one is not None and one.logits is not None]
             if len(members) == one.size:
                 own = _together(members, ready[k].bins)
                 rows = [row | own[cell_of(row)] for row in ready[k].rows if cell_of(row) in own]
@@ -280,7 +280,7 @@ def _ensembles(
                 yield Network("", name, one.of, {}, *about, [], rows)
 
 
-def _together(members: Sequence[Logits], bins: int) -> dict[Cell, dict[str, Any]]:
+def _together(members: Sequence[Samples], bins: int) -> dict[Cell, dict[str, Any]]:
     """The mean of the members' probabilities as one network, with a temperature of its own."""
     first, mean, truth = members[0], None, None
     held = [member.validation for member in members if member.validation is not None]
