@@ -18,12 +18,19 @@ def test_strength_measures_what_the_callback_measures():
     found = cg.suggest_strength(model, batch, "L4", log_std=(0.1, 1.0, 2.0))
     with cg.attach(model, cg.GaussianChaos(log_std=2.0), "L4") as handle:
         (report,) = handle.check(batch)
-    assert "Start with log_std 0.1;" in str(found)
     weak, one, two = found.table.to_dict("records")
     assert two["energy"] == pytest.approx(report.energy, rel=1e-3)
     assert two["logits"] == pytest.approx(report.logit_change, rel=1e-3)
     assert weak["logits"] < one["logits"] < two["logits"]
     assert weak["orderings"] > one["orderings"] > two["orderings"] > 0.5
+
+
+def test_the_advice_is_the_strongest_that_keeps_most_predictions():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 1, 1), torch.nn.Flatten())  # the largest site
+    batch = torch.randn(64, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    found = cg.suggest_strength(model, batch, "0", (0.02, 1.0))
+    weak, one = found.table.predictions
+    assert weak < 0.5 < one and "Start with log_std 0.02;" in str(found)
 
 
 def test_the_command_prints_a_table_and_draws_it(command):
