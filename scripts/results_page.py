@@ -2,10 +2,9 @@
 
     python scripts/results_page.py
 
-A block `<!-- table of STUDY: METHOD, METHOD = LABEL, ... -->` ... `<!-- end of table -->` gets one
-row per
-method: means over seeds, clean/corrupted, and the difference of corrupted NLL+T to none with its 95
-% interval. `short table of` leaves the last column out.
+A block `<!-- table of STUDY: METHOD, METHOD = LABEL, ... -->` ... `<!-- end -->` gets one row per
+method: means over seeds, clean/corrupted, and the difference of corrupted NLL+T to none with its
+95 % interval. `short table of` omits the last column.
 """
 
 import csv
@@ -14,9 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "results" / "README.md")
-BLOCK = re.compile(
-    r"(<!-- (short )?table of (\w+)(?:: (.*?))? -->\n).*?(<!-- end of table -->)", re.DOTALL
-)
+BLOCK = re.compile(r"(<!-- (short )?table of (\w+)(?:: (.*?))? -->\n).*?(<!-- end -->)", re.DOTALL)
 METRICS = {"top1": "Top-1", "nll": "NLL", "ece": "ECE", "nll_T": "NLL+T"}
 
 
@@ -25,7 +22,7 @@ def table(study, methods, short):
         rows = [row for row in csv.DictReader(file) if row["kind"] == "mean"]
     found = {(row["variant"], row["part"], row["metric"]): row for row in rows}
     heads = [*METRICS.values(), *([] if short else ["corrupted NLL+T - none"])]
-    lines = [f"| clean/corrupted | {' | '.join(heads)} |", f"|---|{'--:|' * len(heads)}"]
+    lines = [f"|clean/corrupted|{'|'.join(heads)}|", f"|---|{'--:|' * len(heads)}"]
     for method, label in methods.items():
         cells = []
         for metric in METRICS:
@@ -37,7 +34,7 @@ def table(study, methods, short):
             row = found[method, "corrupted", "nll_T"]
             ends = [number(row[key], sign="+") for key in ("difference", "lo", "hi") if row[key]]
             cells.append(f"{ends[0]} ({ends[1]} to {ends[2]})" if len(ends) == 3 else "")
-        lines.append(f"| {label} | {' | '.join(cells)} |")
+        lines.append(f"|{label}|{'|'.join(cells)}|")
     return "\n".join(lines)
 
 

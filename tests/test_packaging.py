@@ -54,6 +54,6 @@ def test_fit_imports_few_modules_of_this_package(tmp_path: Path) -> None:
 
 def test_a_missing_extra_is_named(command, monkeypatch):
     monkeypatch.setitem(sys.modules, "submitit", None)  # as if it was not installed
-    words = ("study", "run", "quickstart", "--launcher", "slurm", "--slurm.time", "1:00:00")
+    words = ("study", "run", "quickstart", "--launcher", "slurm", "--slurm.minutes", "60")
     status, _, printed = command(*words)
     assert status == 1 and "needs submitit: pip install 'chaosgate[slurm]'." in printed

@@ -44,7 +44,7 @@ def test_help_takes_half_a_second_and_imports_no_torch():
         ("configs copy noise/gcx", 1, ["noise/gcx", "'noise/gch'"]),
         ("data check nowhere", 1, ["no folder nowhere"]),
         ("study plan quikstart", 1, ["quickstart"]),
-        ("study run quickstart --only gcx", 1, ["gcx", "dropblock"]),
+        ("study run quickstart --size smok", 1, ["no size 'smok'"]),
         ("probe resnet81", 1, ["Did you mean"]),
         ("probe resnet10_small --images nowhere", 1, ["no images in nowhere"]),
         ("verify --operator dirichle", 1, ["Did you mean 'dirichlet'"]),

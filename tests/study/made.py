@@ -1,14 +1,12 @@
-"""Finished runs made by hand: the files that a worker leaves, with numbers of one's choice."""
+"""Finished runs made by hand: the files of a worker with given numbers."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
-from chaosgate.run.files import with_digest, write_json
+from chaosgate.run.files import with_digest, write_json, write_lines
 from chaosgate.run.outputs import samples_file
 from chaosgate.study import Run
 from chaosgate.study.execute.state import FITTED, TESTED, read_json, write_record
@@ -18,49 +16,31 @@ Cells = Mapping[tuple[str, int], Mapping[str, float]]
 
 
 def finish(
-    run: Run,
-    cells: Cells,
-    energies: Sequence[float] = (),
-    validation_nll: float = 1.0,
-    num_bins: int = 15,
-    num_classes: int = 10,
-    about: Mapping[str, Any] | None = None,
+    run: Run, cells: Cells, energies: Sequence[float] = (), validation_nll: float = 1.0
 ) -> None:
-    """Make ``run`` a finished one with these metrics; ``about`` is what its rows say otherwise."""
+    """Make ``run`` a finished one with these metrics."""
     run.directory.mkdir(parents=True, exist_ok=True)
     shared: dict[str, Any] = {
         **run.labels,
         "seed": run.seed,
-        "checkpoint": "c",
-        "checkpoint_name": run.checkpoint,
         "backbone": "net",
         "noise": {"gate": None if run.method == "none" else {"class_path": "Made"}},
         "noise_measured": [{"energy": part} for part in energies],
-        "data": {
-            "name": "made",
-            "images": {"test": 100},
-            "subset": True,
-            "corruptions": "generated",
-        },
+        "data": {"name": "made"},
         "commit": "abc",
-        "versions": {"torch": "0"},
         "n": 100,
-        **(about or {}),
+        "gap": 0.0,
+        "confidence": 0.9,
     }
-    own = {"gap": 0.0, "confidence": 0.9}
     rows = [
-        {**shared, "corruption": name, "severity": level, **own, **metrics}
+        {**shared, "corruption": name, "severity": level, **metrics}
         for (name, level), metrics in cells.items()
     ]
-    (run.directory / "config.yaml").write_text(
-        yaml.safe_dump({"model": {"num_classes": num_classes, "num_bins": num_bins}})
-    )
-    (run.directory / "curves.jsonl").write_text(
-        json.dumps({"epoch": 0, "train/loss": 2.0, "val/nll": validation_nll}) + "\n"
-    )
+    (run.directory / "config.yaml").write_text("model: {num_classes: 10}\n")
+    write_lines(run.directory / "curves.jsonl", [{"epoch": 0, "val/nll": validation_nll}])
     write_json(run.directory / FITTED, {"seconds": 60.0})
     for test in run.test_outputs:
-        write_record(run.directory, test, rows, 3.0, "")
+        write_record(run.directory, test, rows, "")
 
 
 def keep(

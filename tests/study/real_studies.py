@@ -47,18 +47,19 @@ def tiny(folder: Path, name: str, methods: dict[str, Any], **overrides: Any) -> 
     return path
 
 
-def start(action: str, path: Path, *options: str, **more: Any) -> "subprocess.Popen[str]":
-    words = ["study", action, str(path), "--root", str(path.parent), *options]
+def environment() -> dict[str, str]:
     paths = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
-    environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "80"}
+    return {**os.environ, "PYTHONPATH": paths, "COLUMNS": "80"}
+
+
+def start(action: str, path: Path, *options: str) -> "subprocess.Popen[str]":
+    words = ["study", action, str(path), "--root", str(path.parent), *options]
     command, pipe = [sys.executable, "-m", "chaosgate", *words], subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, **more)
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment())
 
 
-def study(
-    action: str, path: Path, *options: str, **more: Any
-) -> "subprocess.CompletedProcess[str]":
-    process = start(action, path, *options, **more)
+def study(action: str, path: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    process = start(action, path, *options)
     out, err = process.communicate(timeout=900)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
@@ -75,5 +76,5 @@ def runs_of(path: Path, size: str | None = None, root: Path | None = None) -> li
 
 
 def numbers(run: Run) -> list[dict[str, Any]]:
-    """Rows without what says where they came from."""
+    """Rows without their origin."""
     return [{key: value for key, value in row.items() if key not in ORIGIN} for row in rows_of(run)]

@@ -1,4 +1,4 @@
-"""Studies of two methods that differ in one key, and a training that takes no time."""
+"""Studies of two methods that differ in one key, and a training without work."""
 
 import json
 import os
@@ -69,8 +69,8 @@ def toy_runs(study: Path, root: Path, size: str | None = None) -> list[Run]:
 
 
 def toy_execute(command: str, config: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
-    """Leaves the files of a training or a test. What it does first is an override of the study:
-    ``stub: fail | fail_once | crash | wait | no_lock``."""
+    """Leave the files of a training or a test, after what the study overrides with ``stub: fail |
+    fail_once | crash | wait``."""
     import torch
 
     run, stub = RunDirectory(options["run_dir"]), config.get("stub")

@@ -14,7 +14,7 @@ may run the same study and share the work. Studies of one 'project:' share their
   chaosgate study run quickstart --seeds 10            more seeds than the file has
   chaosgate study run sweep -c base -c data/fashion_mnist --gate noise/gch --values 0.3,1,2
   chaosgate study run paper/pets_main --size smoke     a table of the paper on synthetic images
-  chaosgate study run FILE --launcher slurm --slurm.gpus 1 --slurm.time 24:00:00
+  chaosgate study run FILE --launcher slurm --slurm.gpus 1 --slurm.minutes 1440
 """
 
 import os
@@ -41,7 +41,7 @@ from chaosgate.run.files import (
 )
 from chaosgate.study.execute.local import Display, warm, work_through
 from chaosgate.study.execute.slurm import SlurmOptions, states_of, submit
-from chaosgate.study.execute.state import State, overview
+from chaosgate.study.execute.state import overview
 from chaosgate.study.plan.runs import (
     SYNTHETIC,
     Run,
@@ -63,7 +63,7 @@ _TRAINING = (__name__, "chaosgate.cli.training", "torch.utils.tensorboard", "mat
 
 
 def execute(command: str, config: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
-    """What a run calls in its own process; to name it must not import torch in this one."""
+    """The training of a run, in its own process; torch is not imported in this one."""
     from chaosgate.cli import training
 
     return training.execute(command, config, **options)
@@ -80,20 +80,17 @@ def plan(
     root: Path = ROOT,
     size: str | None = None,
     seeds: PositiveInt | None = None,
-    packed: Sequence[Path] = (),
 ) -> None:
-    """Show the runs of a study: state, directory, what is left and what it costs.
+    """Show the runs of a study with their state and directory.
 
     Args:
         study: A study file, or the name of a shipped one.
         root: Folder of studies.
         size: Another size of the study, e.g. smoke: synthetic images, minutes instead of days.
-        seeds: As many seeds instead of the study's.
-        packed: Folders of packed parts of the study; their runs count as finished.
+        seeds: Number of seeds, instead of the study's.
     """
-    found, runs, parts = _plan(study, root, size, seeds, packed)
-    states = states_of(runs) | dict.fromkeys(_finished(parts), State("packed"))
-    Console().print(overview(found.name, found.jobs, runs, states))
+    found, runs = _plan(study, root, size, seeds)
+    Console().print(overview(found.name, runs, states_of(runs)))
     if found.reading:
         print(f"reading: {found.reading} (what gamma means; documentation: choices)")
 
@@ -104,46 +101,37 @@ def run(
     root: Path = ROOT,
     size: str | None = None,
     seeds: PositiveInt | None = None,
-    packed: Sequence[Path] = (),
-    only: Sequence[str] = (),
     jobs: PositiveInt | None = None,
     threads: PositiveInt | None = None,
     launcher: Literal["local", "slurm"] = "local",
     slurm: SlurmOptions = SlurmOptions(),  # noqa: B008
 ) -> int:
-    """Run what is not finished, then report.
+    """Run everything that is not finished, then report.
 
     Args:
         study: A study file, or the name of a shipped one.
         root: Folder of studies.
         size: Another size of the study, e.g. smoke: synthetic images, minutes instead of days.
-        seeds: As many seeds instead of the study's: its first ones, then the next numbers.
-        packed: Folders of packed parts of the study; their runs count as finished.
-        only: Only these methods, with their level where they have several (gch, gch-1.5).
-        jobs: Runs at a time (the study's, or 1).
-        threads: Threads of each run (the study's, or the cores shared among the jobs).
+        seeds: Number of seeds, instead of the study's: its first ones, then the next numbers.
+        jobs: Runs at a time (default: the study's).
+        threads: Threads of each run (default: the study's, or the cores shared among the jobs).
         launcher: This machine, or an array of SLURM jobs.
         slurm: Resources of one SLURM job.
     """
     console = Console(highlight=False)
-    found, runs, parts = _plan(study, root, size, seeds, packed, train=True)
-    chosen = [one for one in runs if not only or one.variant in only]
-    if not chosen:
-        there = ", ".join(dict.fromkeys(one.variant for one in runs))
-        raise ValueError(f"no run of {[*only]}; the study has the methods {there}.")
-    chosen = [one for one in chosen if one.name not in (elsewhere := _finished(parts))]
-    done = {name for name, state in states_of(runs).items() if state.condition == "done"}
-    note_plan(found, root / found.name, len(done | elsewhere))
+    found, runs = _plan(study, root, size, seeds, train=True)
+    done = sum(state.condition == "done" for state in states_of(runs).values())
+    note_plan(found, root / found.name, done)
     threads = threads or found.threads
     if launcher == "slurm":
-        print(*submit(chosen, execute, slurm, threads or slurm.cpus), sep="\n")
+        print(*submit(runs, execute, slurm, threads or slurm.cpus), sep="\n")
         print("Watch it with 'study status', then 'study report', with the same arguments.")
         return 0
     workers = jobs or found.jobs
     threads = threads or max(1, int(os.environ.get("OMP_NUM_THREADS") or cores()) // workers)
     context, display = warm(*_TRAINING), Display(console)
-    outcome = work_through(chosen, execute, display, workers, threads, context)
-    _report(found, runs, root, console, parts)
+    outcome = work_through(runs, execute, display, workers, threads, context)
+    _report(found, runs, root, console)
     for name, lines in outcome.failed.items():
         print(f"\nfailed: {name}; the last lines of its log.txt:", *lines, sep="\n  ")
     if outcome.interrupted or outcome.failed:
@@ -163,7 +151,6 @@ def report(
     root: Path = ROOT,
     size: str | None = None,
     seeds: PositiveInt | None = None,
-    packed: Sequence[Path] = (),
 ) -> None:
     """Write tables and figures from the finished runs; train nothing.
 
@@ -171,18 +158,18 @@ def report(
         study: A study file, the name of a shipped one, or the folder of a packed one.
         root: Folder of studies.
         size: Another size of the study.
-        seeds: As many seeds instead of the study's.
-        packed: Folders of packed parts of the study; their runs count as finished.
+        seeds: Number of seeds, instead of the study's.
     """
     console, folder = Console(highlight=False), Path(study)
     if is_packed(folder):
-        from chaosgate.study.report.write import report_packed
+        from chaosgate.study.report.packed import load_packed
+        from chaosgate.study.report.write import report as write_report
 
-        directory = report_packed(folder, console)
-        print(f"\nReport: {directory / 'report.html'}   (also tables and figures)")
+        write_report(*load_packed(folder), folder, console)
+        print(f"\nReport: {folder / 'report.html'}   (also tables)")
     else:
-        found, runs, parts = _plan(study, root, size, seeds, packed)
-        _report(found, runs, root, console, parts)
+        found, runs = _plan(study, root, size, seeds)
+        _report(found, runs, root, console)
 
 
 def pack(
@@ -192,25 +179,21 @@ def pack(
     root: Path = ROOT,
     size: str | None = None,
     seeds: PositiveInt | None = None,
-    packed: Sequence[Path] = (),
 ) -> None:
-    """Keep rows and errors of the finished runs of a study, without its networks.
+    """Keep rows and errors of a finished study, without its networks.
 
-    'chaosgate study report FOLDER/NAME' makes the report from them. If some runs are not finished,
-    'chaosgate study run NAME --packed FOLDER/NAME' trains those, also on another machine.
+    'chaosgate study report FOLDER/NAME' makes the report from them.
 
     Args:
         study: A study file, or the name of a shipped one.
         to: Folder of packed studies.
         root: Folder of studies.
         size: Another size of the study.
-        seeds: As many seeds instead of the study's.
-        packed: Folders of packed parts of the study; their runs count as finished.
+        seeds: Number of seeds, instead of the study's.
     """
     from chaosgate.study.report.packed import pack as pack_study
 
-    found, runs, parts = _plan(study, root, size, seeds, packed)
-    kept = pack_study(found, runs, to, parts)
+    kept = pack_study(*_plan(study, root, size, seeds), to)
     print(f"Kept in {kept}; its report: chaosgate study report {kept}")
 
 
@@ -227,13 +210,13 @@ def sweep(
 ) -> int:
     """Train with a gate at several strengths and without noise; select on validation images.
 
-    The report says if the selected strength is the smallest or largest that was tried. Sweeps share
-    their runs: with one more value only that one is trained.
+    The report says if the selected strength is at the edge of the grid. Sweeps share their runs:
+    with one more value only that one is trained.
 
       chaosgate study run sweep -c base -c data/fashion_mnist --gate noise/gch --values 0.3,1,2
 
     Args:
-        config: What all runs share: files, or shipped names; -c once for each.
+        config: Shared configuration: files, or shipped names; -c once for each.
         values: Strengths, with commas: the log_std, p, sigma or gamma of the gate.
         gate: File or shipped name of the gate.
         seeds: Runs of each strength.
@@ -259,16 +242,11 @@ def sweep(
 
 
 def _plan(
-    name: str,
-    root: Path,
-    size: str | None,
-    seeds: int | None,
-    packed: Sequence[Path],
-    train: bool = False,
-) -> tuple[Study, list[Run], list[Any]]:
-    """A study, its runs and its packed parts; before training also look for its data.
+    name: str, root: Path, size: str | None, seeds: int | None, train: bool = False
+) -> tuple[Study, list[Run]]:
+    """A study and its runs; before training also look for its data.
 
-    Configurations are composed in a process that has imported what training needs.
+    Configurations are composed in a process that has imported the modules for training.
     """
     if is_packed(Path(name)):
         raise ValueError(f"{name} is a packed study: it can only be reported.")
@@ -284,28 +262,16 @@ def _plan(
                 study, root, lambda words: pool.submit(_call, _COMPOSE, words).result()
             )
         remember(study, runs, root)
-    if not packed:
-        return study, runs, []
-    from chaosgate.study.report.packed import load_parts
-
-    parts = load_parts(study, runs, packed)
-    note_plan(study, root / study.name, len(_finished(parts)), packed)  # that of the first run
-    return study, runs, parts
+    return study, runs
 
 
-def _finished(parts: Sequence[Any]) -> set[str]:
-    """Names of the runs in packed parts."""
-    return {network.run for networks, _ in parts for network in networks}
-
-
-def _report(
-    study: Study, runs: Sequence[Run], root: Path, console: Console, parts: Sequence[Any]
-) -> None:
+def _report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> None:
     # pandas, matplotlib and jinja2 take a second to import; `study status` should not wait for them
+    from chaosgate.study.report.collect import collect
     from chaosgate.study.report.write import report as write_report
 
-    page = write_report(study, runs, root, console, parts) / "report.html"
-    print(f"\nReport: {page}   (also table.md, table.csv, table.tex)")
+    write_report(study, collect(study, runs), root / study.name, console, runs)
+    print(f"\nReport: {root / study.name / 'report.html'}   (also table.md, table.csv, table.tex)")
 
 
 def strength_key(config: dict[str, Any], name: str) -> str:

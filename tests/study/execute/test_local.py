@@ -30,7 +30,7 @@ def execute(runs: list[Run], jobs: int = 1) -> Outcome:
 
 
 def start(study: Path, jobs: int = 1) -> "subprocess.Popen[str]":
-    """A runner in a process of its own."""
+    """Another runner."""
     words = [str(study), str(study.parent / "runs"), str(jobs)]
     environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'src'}{os.pathsep}{REPOSITORY}"}
     command = [sys.executable, "-m", "tests.study.toy_studies", *words]
@@ -62,28 +62,24 @@ def at_work(run: Run) -> int | None:
     return progress.get("pid") if state_of(run).condition == "running" else None
 
 
-def test_every_run_is_worked_on_once_and_never_again(plan: Plan) -> None:
-    runs = plan(seeds=[0, 1])
-    for _ in range(2):
-        assert execute(runs, jobs=2) == Outcome({}, False)
-    assert conditions(runs) == ["done"] * 4
-    assert [attempts(run.directory) for run in runs] == [1] * 4
-
-
 def test_failing_and_killed_runs_are_tried_twice_and_the_study_goes_on(plan: Plan) -> None:
     methods = {
         "none": "none.yaml",
         "fails": ["gch.yaml", {"stub": "fail"}],
         "once": ["gch.yaml", {"stub": "fail_once", "noise.stages": ["L3"]}],
         "killed": ["gch.yaml", {"stub": "crash", "noise.stages": ["L2"]}],
+        "no_folder": ["gch.yaml", {"noise.stages": ["L1"]}],
     }
     runs = plan(methods=methods)
+    runs[4].root.mkdir(parents=True)
+    runs[4].directory.write_text("a file in the place of the directory")
     outcome = execute(runs, jobs=2)
-    assert set(outcome.failed) == {runs[1].name, runs[3].name}
-    assert conditions(runs) == ["done", "failed", "done", "failed"]
-    assert [attempts(run.directory) for run in runs] == [1, 2, 2, 2]
+    assert set(outcome.failed) == {runs[k].name for k in (1, 3, 4)}
+    assert conditions(runs) == ["done", "failed", "done", "failed", "missing"]
+    assert [attempts(run.directory) for run in runs[:4]] == [1, 2, 2, 2]
     assert state_of(runs[1]).record["reason"] == "the loss became nan"
     assert "was killed" in state_of(runs[3]).record["reason"]
+    assert "cannot be written" in outcome.failed[runs[4].name][0]
 
 
 def test_checkpoints_and_tests_of_one_training_share_it(plan: Plan) -> None:
@@ -95,11 +91,12 @@ def test_checkpoints_and_tests_of_one_training_share_it(plan: Plan) -> None:
     assert attempts(runs[0].directory) == 1
 
 
-def test_two_runners_share_the_work(write_study: Write) -> None:
+def test_two_runners_share_the_work_and_nothing_is_repeated(write_study: Write) -> None:
     study = write_study(seeds=[0, 1, 2])
     runs = toy_runs(study, study.parent / "runs")
     for process in [start(study), start(study, jobs=2)]:
         assert ended(process)["failed"] == []
+    assert execute(runs, jobs=2) == Outcome({}, False)
     assert conditions(runs) == ["done"] * 6
     assert [attempts(run.directory) for run in runs] == [1] * 6
 
@@ -112,7 +109,7 @@ def test_killed_runner_loses_nothing(write_study: Write) -> None:
     runner.kill()
     runner.wait()
     worker = at_work(none)
-    assert worker is not None  # it lives on
+    assert worker is not None  # it survives the runner
     os.kill(worker, signal.SIGKILL)
     until(lambda: state_of(none).condition == "failed")
     runner.communicate()
@@ -142,14 +139,6 @@ def test_runs_at_a_time_have_a_device_each_and_one_alone_has_all(
     assert ended(start(study, jobs))["failed"] == []
     runs = toy_runs(study, study.parent / "runs")
     assert {(run.directory / "attempts.txt").read_text().strip() for run in runs} == expected
-
-
-def test_directory_that_cannot_be_used_is_the_failure_of_that_run_only(plan: Plan) -> None:
-    runs = plan(seeds=[0, 1])
-    runs[1].root.mkdir(parents=True)
-    runs[1].directory.write_text("a file in the place of the directory")
-    assert set(execute(runs).failed) == {runs[1].name}
-    assert conditions(runs) == ["done", "missing", "done", "done"]
 
 
 def test_progress_is_a_line_every_half_minute_where_there_is_no_terminal(

@@ -1,6 +1,5 @@
-"""Tiny real studies through the real runner: training, test, table; cut and resumed."""
+"""A tiny real study through the command line: training, test, table; killed and resumed."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,25 +9,12 @@ import pytest
 from chaosgate.__main__ import main
 from chaosgate.run.files import RunDirectory
 from chaosgate.study.execute.state import state_of
-from tests.study.real_studies import (
-    KILL,
-    RECORD,
-    REPOSITORY,
-    numbers,
-    runs_of,
-    study,
-    tiny,
-)
-
-
-def table_of(printed: str) -> str:
-    """The tables, without the lines about runs above them."""
-    return printed[printed.index("Top-1") : printed.index("Report:")]
+from tests.study.real_studies import KILL, RECORD, environment, numbers, runs_of, study, tiny
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A finished study, in which one run was killed in its second epoch, and what was printed."""
+    """A finished study, in which one run was killed in its second epoch, and its output."""
     folder = tmp_path_factory.mktemp("a study")
     methods = {"none": ["noise/none", RECORD], "gch": ["noise/gch", RECORD]}
     methods["cut"] = ["noise/gch", KILL]
@@ -38,24 +24,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return path, process.stdout
 
 
-def test_table_and_files_are_there(finished: tuple[Path, str]) -> None:
+def test_runs_are_reported_resumed_paired_and_recorded(finished: tuple[Path, str]) -> None:
     path, printed = finished
     assert all(word in printed for word in ("clean", "corrupted", "Top-1", "Report:", "Next:"))
-    lines = [line for line in printed.splitlines() if ", log in " in line]
-    assert len(lines) in (3, 4)  # one run was killed; it may start again before the next look
-    assert all(Path(line.partition(", log in ")[2]).is_dir() for line in lines)
-    names = {file.name for file in (path.parent / "tiny").iterdir() if file.is_file()}
+    names = {file.name for file in (path.parent / "tiny").iterdir()}
     assert {"report.html", "table.csv", "table.md", "table.tex"} <= names
-
-
-def test_runs_are_resumed_paired_and_recorded(finished: tuple[Path, str]) -> None:
-    none, whole, cut = runs_of(finished[0])
+    none, whole, cut = runs_of(path)
+    assert all(f"log in {run.directory}" in printed for run in (none, whole, cut))
     assert (cut.directory / "killed").exists()
     assert "Restored all states" in (cut.directory / "log.txt").read_text()
     assert numbers(cut) == numbers(whole)  # of the uninterrupted one
     seen = (none.directory / "seen.txt").read_text()  # initial weights and batches are shared
     assert seen == (whole.directory / "seen.txt").read_text()
-    assert len(set(seen.splitlines())) == 1 + 9  # every batch another one
+    assert len(set(seen.splitlines())) == 1 + 9  # all batches differ
     for run in (none, whole, cut):
         rows = RunDirectory(run.directory).rows()
         assert len({(row["corruption"], row["severity"]) for row in rows}) == len(rows) == 5
@@ -73,7 +54,8 @@ def test_finished_study_is_not_run_again(
     again = capsys.readouterr().out
     assert "3 of 3 runs are done" in again
     assert [state_of(run) for run in runs_of(path)] == before
-    assert table_of(again) == table_of(printed)
+    tables = [text[text.index("Top-1") : text.index("Report:")] for text in (printed, again)]
+    assert tables[0] == tables[1]
 
 
 def test_unknown_key_of_any_method_is_named_by_planning_alone(tmp_path: Path) -> None:
@@ -87,9 +69,7 @@ def test_status_does_not_import_torch(finished: tuple[Path, str]) -> None:
     path, _ = finished
     program = "import sys; from chaosgate.__main__ import main; "
     program += "sys.exit(main(sys.argv[1:]) or 'torch' in sys.modules)"
-    words = ["study", "status", str(path), "--root", str(path.parent)]
-    paths = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
-    environment = {**os.environ, "PYTHONPATH": paths, "CHAOSGATE_ALLOW": "tests"}
-    command = [sys.executable, "-c", program, *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    command = [sys.executable, "-c", program, "study", "status", str(path), "--root"]
+    command.append(str(path.parent))
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count("done") >= 3, done.stderr

@@ -1,10 +1,9 @@
-"""A packed study gives the report of the study it was made from, whatever its files say today."""
+"""A packed study gives the report of the study it was made from, also after its files are gone."""
 
 import lzma
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,8 @@ from chaosgate.study import Run, Study, load_study
 from chaosgate.study.execute.state import record_of, write_record
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.frame import results_of
-from chaosgate.study.report.names import ROWS, is_packed
-from chaosgate.study.report.packed import IMAGES, load_packed, load_parts, pack
+from chaosgate.study.report.names import ROWS
+from chaosgate.study.report.packed import IMAGES, load_packed, pack
 from chaosgate.study.report.write import report
 from tests.study.made import finish, keep
 from tests.study.toy_studies import Plan, Write
@@ -28,7 +27,7 @@ Made = tuple[Study, list[Run], Callable[[], Path]]
 
 @pytest.fixture
 def made(plan: Plan, write_study: Write, tmp_path: Path) -> Made:
-    """Three seeds of two methods with outputs for every image; and what packs them."""
+    """Three seeds of two methods with outputs for every image; and a function that packs them."""
     runs = plan(seeds=[0, 1, 2])
     generator = np.random.default_rng(0)
     for run in runs:
@@ -42,15 +41,16 @@ def made(plan: Plan, write_study: Write, tmp_path: Path) -> Made:
 
 
 def test_report_of_a_packed_study_is_that_of_the_study(made: Made, tmp_path: Path) -> None:
-    study, runs, packed = made
+    (study, runs, packed), there = made, tmp_path / "there"
     whole = results_of(study, collect(study, runs), runs).frame
-    there, folder = report(study, runs, tmp_path / "there", Console(quiet=True)), packed()
+    report(study, collect(study, runs), there, Console(quiet=True), runs)
+    folder = packed()
     shutil.rmtree(runs[0].root)  # nothing of the runs is left
     with pytest.raises(ValueError, match="6 of 6 runs of .* are not finished"):
         pack(study, runs, tmp_path / "nothing")
-    (study.path.parent / "gch.yaml").unlink()  # nor of what the study names
+    (study.path.parent / "gch.yaml").unlink()  # nor of the files that the study names
     assert sorted(path.name for path in folder.iterdir()) == [IMAGES, ROWS, "small.yaml"]
-    assert is_packed(folder) and main(["study", "report", str(folder)]) == 0
+    assert main(["study", "report", str(folder)]) == 0
     for name in ("table.md", "table.tex"):
         assert (folder / name).read_text() == (there / name).read_text()
     frame, ends = results_of(*load_packed(folder)).frame, ["lo", "hi", "p"]
@@ -62,17 +62,15 @@ def test_report_of_a_packed_study_is_that_of_the_study(made: Made, tmp_path: Pat
 def test_a_packed_study_names_no_place_of_the_machine(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, (study, runs, _) = str(tmp_path / "photos"), made
+    data, (_, runs, packed) = str(tmp_path / "photos"), made
     monkeypatch.setenv("CHAOSGATE_PHOTOS", data)
     monkeypatch.setenv("CHAOSGATE_WORD", "run")
     for run in runs:
         with open(run.directory / "config.yaml", "a") as file:
             file.write(f"\nrun_dir: {run.directory}\nroot: {data}\n")
-        for test in run.test_outputs:
-            record = record_of(run.directory, test)
-            write_record(run.directory, test, record["rows"], 3.0, run.test_outputs[test])
-    folder = pack(study, runs, tmp_path / "packed")
-    text = lzma.decompress((folder / ROWS).read_bytes()).decode()
+        for test, outputs in run.test_outputs.items():
+            write_record(run.directory, test, record_of(run.directory, test)["rows"], outputs)
+    text = lzma.decompress((packed() / ROWS).read_bytes()).decode()
     assert str(tmp_path) not in text and "${CHAOSGATE_PHOTOS}" in text
     assert re.findall(r'"run_dir": "([^"]*)"', text) == [run.training for run in runs]
 
@@ -85,53 +83,3 @@ def test_a_damaged_file_is_named(made: Made, capsys: pytest.CaptureFixture[str],
     path.write_bytes(content)
     assert main(["study", "report", str(path.parent)]) == 1
     assert re.search("small is damaged.*pack it again", capsys.readouterr().err)
-
-
-def test_packed_parts_are_one_study(made: Made, tmp_path: Path) -> None:
-    """Two machines with a part each, and a third that has the rest: as if one had run it all."""
-    study, runs, _ = made
-    whole = results_of(study, collect(study, runs), runs).frame
-    one = pack(study, runs[:3], tmp_path / "finished")
-    with pytest.raises(ValueError, match="cannot be joined"):  # it was packed as a whole study
-        load_parts(study, runs, [one])
-    for run in runs[3:]:
-        run.directory.rename(tmp_path / run.training)
-    one = pack(study, runs, tmp_path / "one")
-    for run in runs[:3]:
-        shutil.rmtree(run.directory)
-    (tmp_path / runs[4].training).rename(runs[4].directory)
-    two = pack(study, runs, tmp_path / "two", load_parts(study, runs, [one]))
-    parts = load_parts(study, runs, [one, two])
-    assert [[one.run for one in part[0]] for part in parts] == [
-        [run.name for run in runs[:3]],
-        [run.name for run in (*runs[:3], runs[4])],
-    ]
-    shutil.rmtree(runs[4].directory)
-    for run in (runs[3], runs[5]):
-        (tmp_path / run.training).rename(run.directory)
-    frame, ends = results_of(study, collect(study, runs, parts), runs).frame, ["lo", "hi", "p"]
-    assert frame.drop(columns=[*ends, "floor"]).equals(whole.drop(columns=[*ends, "floor"]))
-    np.testing.assert_allclose(frame[[*ends, "floor"]], whole[[*ends, "floor"]], rtol=1e-3)
-    folder = pack(study, runs, tmp_path / "all", parts)
-    frame = results_of(*load_packed(folder)).frame
-    np.testing.assert_allclose(frame[ends], whole[ends], rtol=1e-3, atol=1e-4)
-
-
-def test_parts_that_do_not_belong_together_are_refused(made: Made, tmp_path: Path) -> None:
-    study, runs, _ = made
-    for run in runs[1:]:
-        run.directory.rename(tmp_path / run.training)
-    parts = load_parts(study, runs, [pack(study, runs, tmp_path / "one")])
-    other = [replace(run, test_outputs={"other": "cells"}) for run in runs]
-    assert load_parts(study, other, [tmp_path / "one" / "small"])[0][0] == []  # is run again
-    (tmp_path / runs[1].training).rename(runs[1].directory)
-    with np.load(next(runs[1].directory.glob("outputs/*.npz"))) as archive:
-        arrays = dict(archive)
-    arrays["index"] = arrays["index"] + 1
-    np.savez(next(runs[1].directory.glob("outputs/*.npz")), **arrays)
-    shutil.rmtree(runs[0].directory)
-    with pytest.raises(ValueError, match="tested on different images"):
-        collect(study, runs, parts)
-    finish(runs[0], {cell: {"top1": 0.1, "nll": 0.2, "ece": 0.3} for cell in CELLS})
-    with pytest.raises(ValueError, match="run twice with different numbers"):
-        collect(study, runs, parts)

@@ -1,11 +1,11 @@
-"""What a report shows, in every format: columns, bold, marks, flags, notes; and everything is
-escaped."""
+"""The tables and notes of a report in every format: columns, bold, marks, flags, escaping."""
 
 import io
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from rich.console import Console
 from chaosgate.study import Run, load_study, plan_runs
 from chaosgate.study.plan.study import Sweep, paper_data
 from chaosgate.study.report import figures
+from chaosgate.study.report.collect import collect
 from chaosgate.study.report.frame import Results
 from chaosgate.study.report.notes import edges, notes, value_to_add, verdict
 from chaosgate.study.report.planned import note_plan, plan_note
@@ -28,16 +29,17 @@ Build = Callable[..., Results]
 GOOD = numbers(0.8, 0.9, 0.1, confidence=0.9)
 LOST = numbers(0.11, 2.4, 0.01, confidence=0.12)
 SWEEP = {"gch": {"key": "noise.gate.init_args.log_std", "values": [0.5, 1.0, 2.0], "paper": 1.0}}
-NOTHING: dict[str, Any] = {
-    **dict.fromkeys(["views", "paper", "verdict", "warnings"], []),
+EMPTY: dict[str, Any] = dict.fromkeys(["views", "paper", "verdict", "warnings"], [])
+EMPTY |= {
     "notes": [""],
-    **dict.fromkeys(["pictures", "encoded", "configuration"], {}),
-    "title": "",
+    "pictures": {},
+    "study": SimpleNamespace(name="", reference=""),
+    "source": "",
 }
 
 
 def plus_t(nll: float, ece: float, temperature: float = 2.0, split: str = "validation") -> Any:
-    more = {"temperature": temperature, "temperature_split": split, "temperature_n": 50}
+    more = {"temperature": temperature, "temperature_split": split}
     return {"nll_T": nll, "ece_T": ece, **more}
 
 
@@ -55,7 +57,7 @@ def terminal(shown: list[View], width: int = 200) -> str:
 def formats(**content: Any) -> dict[str, str]:
     """Tables and notes in every format."""
     files = {"md": "table.md", "tex": "table.tex", "html": "report.html"}
-    found = {end: render(name, **NOTHING | content) for end, name in files.items()}
+    found = {end: render(name, **EMPTY | content) for end, name in files.items()}
     return found | {"terminal": terminal(content["views"])}
 
 
@@ -70,7 +72,7 @@ def both(build: Build) -> Results:
     return build(lambda run: finish(run, of_method[run.method], energies=energies[run.method]))
 
 
-def test_primary_metric_stands_behind_top1_and_flags_are_in_every_format(both: Results) -> None:
+def test_primary_metric_follows_top1_and_flags_are_in_every_format(both: Results) -> None:
     clean, corrupted, contrasts = views(both)
     heads = ["Top-1 ↑", "NLL+T ↓", "NLL ↓", "ECE ↓", "ECE+T ↓", "conf-acc", "T", "energy"]
     assert list(clean.cells) == list(corrupted.cells) == heads
@@ -81,18 +83,13 @@ def test_primary_metric_stands_behind_top1_and_flags_are_in_every_format(both: R
         flags = (r"$^\S$$^\ddagger$", r"0.020$^\dagger$") if name == "tex" else ("§‡", "0.020†")
         assert all(flag in text for flag in flags), name
     said = notes(both)
-    for words in ("†: T was fitted on", "‡ collapsed", "§: the checkpoint was", "+T: logits"):
-        assert words in "\n".join(said)
-    assert len(said) <= 7
-    (legend,) = figures.axis_figure(both, "injected energy", []).legends
-    assert "collapsed" in [text.get_text() for text in legend.get_texts()]
+    assert len(said) <= 7 and all(f"{flag}" in "".join(said) for flag in ("†:", "‡", "§:", "+T:"))
 
 
 def test_nothing_is_flagged_where_there_is_nothing_to_flag(build: Build) -> None:
     results = build(lambda run: finish(run, cells(GOOD, **plus_t(0.7, 0.03))))
-    assert not set("".join([*formats(views=views(results)).values(), *notes(results)])) & set(
-        "†‡§✓✗"
-    )
+    shown = "".join([*formats(views=views(results)).values(), *notes(results)])
+    assert not set(shown) & set("†‡§✓✗")
     older = build(lambda run: finish(run, cells(GOOD)))
     assert "+T is missing" in "\n".join(notes(older))
     assert not {"T", "NLL+T ↓", "ECE+T ↓"} & {*views(older)[0].cells}
@@ -108,16 +105,12 @@ def test_everything_is_escaped_in_every_format(both: Results) -> None:
     shown = formats(views=[view], notes=said, verdict=said, warnings=said)
     escaped = {"tex": r"a\_b \& 100\% \$x\$ \#1 \{y\}", "html": "&lt;b&gt;"}
     escaped["md"] = r"\<b\> \| \*z\* \`c\` \[d\](e)"
-    assert {name: shown[name].count(text) for name, text in escaped.items()} == {
-        "tex": 7,
-        "html": 8,
-        "md": 7,
-    }
+    expected = {"tex": 7, "html": 8, "md": 7}
+    assert {name: shown[name].count(text) for name, text in escaped.items()} == expected
     assert all(HOSTILE not in shown[name] for name in escaped) and "<b> |" not in shown["html"]
-    latex = [line for line in shown["tex"].splitlines() if line.endswith(r" \\")]
-    assert len({len(re.findall(r"(?<!\\)&", row)) for row in latex}) == 1
-    markdown = [line for line in shown["md"].splitlines() if line.startswith("|")]
-    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in markdown}) == 1
+    for name, line, between in (("tex", r".* \\\\", "&"), ("md", r"\|.*", r"\|")):
+        rows = re.findall(rf"^{line}$", shown[name], re.M)
+        assert len({len(re.findall(rf"(?<!\\){between}", row)) for row in rows}) == 1
     printed = terminal([view._replace(title="[red]x[/]")], 300)
     assert "[red]x[/]" in printed and HOSTILE in printed
 
@@ -144,9 +137,8 @@ def test_only_a_best_value_above_the_noise_is_bold(
     assert best_of(results, list(results.rows), "clean", "top1") is None  # all are equal
     shown, bold = formats(views=views(results)), ["0.810 ± 0.011"] * (best is not None)
     assert re.findall(r"\*\*(.*?)\*\*", shown["md"]) == bold
-    assert (
-        shown["tex"].count(r"\textbf{0.810$\pm$0.011}") == shown["html"].count("<b>") == len(bold)
-    )
+    marks = {"tex": r"{\bfseries 0.810 $\pm$ 0.011}", "html": "<b>"}
+    assert all(shown[name].count(text) == len(bold) for name, text in marks.items())
 
 
 def test_an_ece_within_the_noise_floor_is_not_bold(build: Build) -> None:
@@ -166,17 +158,17 @@ def test_an_ece_within_the_noise_floor_is_not_bold(build: Build) -> None:
     assert bold == ["gch", None]
 
 
-def test_a_strength_at_the_edge_is_flagged_with_what_to_add(build: Build) -> None:
-    def selected(best: str) -> Results:
-        nll = {"none": 1.0, "gch-0.5": 0.9, "gch-1": 0.9, "gch-2": 0.9, best: 0.5}
-        fill = lambda run: finish(run, cells(GOOD), validation_nll=nll[run.variant])  # noqa: E731
-        return build(fill, strength=SWEEP)
+@pytest.mark.parametrize(("best", "add"), [("gch-0.5", "0.25"), ("gch-1", ""), ("gch-2", "4")])
+def test_a_strength_at_the_edge_is_flagged_with_the_value_to_add(
+    build: Build, best: str, add: str
+) -> None:
+    nll = {"none": 1.0, "gch-0.5": 0.9, "gch-1": 0.9, "gch-2": 0.9, best: 0.5}
+    fill = lambda run: finish(run, cells(GOOD), validation_nll=nll[run.variant])  # noqa: E731
+    found = edges(build(fill, strength=SWEEP))
+    assert re.findall(r"Add (\S+) to strength.gch.values", "".join(found)) == [add] * bool(add)
 
-    (line,) = edges(selected("gch-2"))
-    assert "2 is the largest" in line and "Add 4 to strength.gch.values" in line
-    assert "Add 0.25" in edges(selected("gch-0.5"))[0]
-    inside = selected("gch-1")
-    assert edges(inside) == [] and "single seeds select 1 (1)" in "\n".join(notes(inside))
+
+def test_value_to_add_has_the_step_of_the_grid() -> None:
     from_zero = Sweep(key="noise.log_std", values=(0.0, 1.0, 3.0))
     assert [value_to_add(from_zero, one) for one in (0.0, 1.0, 3.0)] == [None, None, 5.0]
     assert value_to_add(Sweep(key="noise.p", values=(0.1,)), 0.1) is None  # no grid
@@ -211,13 +203,13 @@ def test_report_says_whether_the_plan_changed(build: Build, tmp_path: Path) -> N
     study = planned(build).study
     assert "was not noted before the first run" in plan_note(study, tmp_path)
     note_plan(study, tmp_path, 0)
-    digest = json.loads((tmp_path / "planned.json").read_text())["sha256"]
+    digest, said = json.loads((tmp_path / "planned.json").read_text())["sha256"], ""
     said = plan_note(study, tmp_path)
     assert len(digest) == 64 and digest[:12] in said
     assert "GCh has a smaller NLL+T" in said and "Refuted if" in said
     assert "before the first run and has not changed" in said
-    note_plan(study, tmp_path, 6)  # changes nothing
     later = planned(build, endpoint="clean ece").study
+    note_plan(later, tmp_path, 6)  # changes nothing
     assert "Changed since: endpoint." in plan_note(later, tmp_path)
     (tmp_path / "planned.json").unlink()
     note_plan(study, tmp_path, 6)
@@ -225,36 +217,31 @@ def test_report_says_whether_the_plan_changed(build: Build, tmp_path: Path) -> N
 
 
 PRINTED = {  # rows as printed in the paper, digit for digit
-    "imagenet_clean_main": "IID Gaussian & 0.1 & 0.765±0.001 & 0.930±0.005 & 0.032±0.002",
+    "imagenet_clean_main": "IID Gaussian & 0.1 & 0.765 ± 0.001 & 0.930 ± 0.005 & 0.032 ± 0.002",
     "swin_t": "GCh & 80.11 & 0.9131 & 0.0738",
-    "imagenetc_breakdown": r"glass\_blur & 0.273±0.002 & 0.263±0.004 & 0.122±0.003 & 0.075±0.002",
-    "pets_gamma_sweep": "0.5 & 0.8989±0.0031 & 0.3660±0.0038 & 0.0314±0.0053",
+    "imagenetc_breakdown": r"glass\_blur & 0.273 ± 0.002 & 0.263 ± 0.004 & 0.122 ± 0.003 & 0.075 ± 0.002",
+    "pets_gamma_sweep": "0.5 & 0.8989 ± 0.0031 & 0.3660 ± 0.0038 & 0.0314 ± 0.0053",
 }
 
 
-def body(name: str) -> list[str]:
-    latex = render("table.tex", **NOTHING | {"paper": [paper_view(name)]})
-    return [line.removesuffix(r" \\") for line in latex.splitlines() if line.endswith(r" \\")]
+@pytest.mark.parametrize("name", PRINTED)
+def test_tables_of_the_paper_have_its_layout(name: str) -> None:
+    latex = render("table.tex", **EMPTY | {"paper": [paper_view(name)]})
+    body = [line.removesuffix(r" \\") for line in latex.splitlines() if line.endswith(r" \\")]
+    assert PRINTED[name].replace("±", r"$\pm$") in body
+    assert len(body) == 1 + len(paper_data()[name]["rows"])
+    if name == "imagenet_clean_main":
+        assert body[0] == r"Method & g & Top-1 $\uparrow$ & NLL $\downarrow$ & ECE $\downarrow$"
 
 
-def test_tables_of_the_paper_are_set_as_printed() -> None:
-    heads = r"Method & g & Top-1$\uparrow$ & NLL$\downarrow$ & ECE$\downarrow$"
-    assert body("imagenet_clean_main")[0] == heads
-    for name, printed in PRINTED.items():
-        assert printed.replace("±", r"$\pm$") in body(name)
-        assert len(body(name)) == 1 + len(paper_data()[name]["rows"])
-
-
-def test_pictures_have_the_ends_of_intervals_and_the_papers_numbers_stand_beside_ours(
-    build: Build,
-) -> None:
+def test_pictures_have_the_intervals_and_the_papers_numbers_are_beside_ours(build: Build) -> None:
     def fill(run: Run) -> None:
         nll = 1.0 + 0.01 * run.seed + (0.1 + 0.02 * run.seed) * (run.method == "gch")
         metrics = cells(numbers(0.5, nll), **plus_t(nll - 0.1, 0.03))
         finish(run, metrics, energies=[0.3] * (run.method == "gch"))
 
     results = build(fill, seeds=[0, 1])
-    paper = paper_view("imagenet_clean_main", results)  # our numbers stand beside the paper's
+    paper = paper_view("imagenet_clean_main", results)
     heads = [f"{name}{end}" for name in ("NLL ↓", "ECE ↓") for end in ("", " paper")]
     assert list(paper.cells)[3:] == heads
     first = {name: [cell.text for cell in row][3:5] for name, row in paper.cells.iterrows()}
@@ -262,34 +249,27 @@ def test_pictures_have_the_ends_of_intervals_and_the_papers_numbers_stand_beside
     assert first["Dropout"][0] == "–"  # missing here, not zero
     (line,) = results.lines(variants=["gch"], part="clean", metric="nll").itertuples()
     expected = [line.value + end - line.difference for end in (line.lo, line.hi)]
-    drawn = [
-        (figures.axis_figure(results, "injected energy", []), 0, 1),
-        (figures.axis_figure(results, "temperature", list(results.rows)), 0, 1),
-        (figures.axis_figure(results, "severity", list(results.rows)), 0, 1),
-    ]
-    for figure, panel, along in drawn:
-        paths = [path for one in figure.axes[panel].collections for path in one.get_paths()]
-        ends = [sorted(path.vertices[:, along]) for path in paths]
-        assert any(one == pytest.approx(expected) for one in ends)
+    for axis in ("injected energy", "temperature"):
+        panel = figures.axis_figure(results, axis, list(results.rows)).axes[0]
+        paths = [path for one in panel.collections for path in one.get_paths()]
+        ends = [sorted(path.vertices[:, 1]) for path in paths]
+        assert any(one == pytest.approx(expected) for one in ends), axis
 
 
-def test_page_is_whole_and_refers_to_nothing_outside(tmp_path: Path) -> None:
+def test_page_is_one_file_and_the_same_for_the_same_results(tmp_path: Path) -> None:
     papers = ["imagenet_clean_main", "imagenetc_breakdown"]
     study = load_study(study_writer(tmp_path)(paper=papers, seeds=[0, 1], strength=SWEEP))
-    runs, where = plan_runs(study, tmp_path / "runs", toy_compose), [*cells(GOOD)]
-    for i, run in enumerate(runs):
-        generator = np.random.default_rng(i)
-        confidence = generator.uniform(0.2, 1.0, (3, 100))
+    runs = plan_runs(study, tmp_path / "runs", toy_compose)
+    for run in runs:
         finish(run, cells(GOOD, **plus_t(0.7, 0.03)), energies=[0.3] * (run.method != "none"))
-        correct = generator.random((3, 100)) < confidence
-        keep(run, where, confidence, correct, np.ones_like(confidence))
-    folder = report(study, runs, tmp_path / "runs", Console(quiet=True))
-    text = (folder / "report.html").read_text()
-    refers = [one for one in re.findall(r' (?:src|href)="([^"]*)"', text) if one[:5] != "data:"]
-    assert {one[1:] for one in refers} == {*re.findall(r' id="([^"]*)"', text)}
-    assert not re.search(r"@import|url\((?!data:)", text)
-    for name in ("Beside the paper", "Reliability, clean", "Injected energy", "Severity"):
-        assert f"<h2>{name}</h2>" in text
-    assert "reference: none" in text and "0.020 ± 0.001" in text  # the study file, the paper's GCh
-    report(study, runs, tmp_path / "runs", Console(quiet=True))
-    assert (folder / "report.html").read_text() == text  # same results, same page
+    texts = []
+    for _ in range(2):
+        report(study, collect(study, runs), tmp_path, Console(quiet=True))
+        texts.append((tmp_path / "report.html").read_text())
+    assert texts[0] == texts[1]
+    refers = [one for one in re.findall(r' (?:src|href)="([^"]*)"', texts[0]) if one[:5] != "data:"]
+    assert {one[1:] for one in refers} == {*re.findall(r' id="([^"]*)"', texts[0])}
+    assert not re.search(r"@import|url\((?!data:)", texts[0])
+    for name in ("Beside the paper", "Temperature", "Injected energy", "Strength"):
+        assert f"<h2>{name}</h2>" in texts[0]
+    assert "reference: none" in texts[0] and "0.020 ± 0.001" in texts[0]  # study file, paper's GCh

@@ -1,9 +1,9 @@
-"""Work through the runs of a study on this machine, with ``jobs`` processes.
+"""Work through the runs of a study on this machine, with ``jobs`` of them at a time.
 
-Every process takes the next run that is neither done nor locked, so several of them, and several
-runners in one folder, share the work in the same way. They are forked from a server that has
-imported what training needs (the ``forkserver`` of the standard library). A run that fails or
-crashes ends its process, and a new one goes on. The runner only looks, prints, and stops them.
+Every run has its own process, forked from a server that has imported the modules for training (the
+``forkserver`` of the standard library). The runner starts a process for the next run that is
+neither done nor locked, so several runners in one folder share the work. A run that fails or whose
+process is killed is tried once more.
 """
 
 import multiprocessing
@@ -14,7 +14,10 @@ import subprocess
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from filelock import Timeout
@@ -29,13 +32,14 @@ ATTEMPTS = 2
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _PATIENCE = 20.0  # seconds that a run has to save its state after SIGTERM
 _LINE_EVERY = 30.0  # seconds between two lines of progress where the output is not a terminal
+_LOCKED = 75  # exit status if another process works on the run
 
 
 class Outcome(NamedTuple):
     """How a study ended.
 
     Args:
-        failed: Names of the runs that failed twice, with the last lines of what they printed.
+        failed: Names of the runs that failed twice, with the last lines of their output.
         interrupted: Whether Ctrl-C or SIGTERM stopped it.
     """
 
@@ -63,45 +67,48 @@ def work_through(
     """
     context = context or multiprocessing.get_context("spawn")
     states = {one.name: state_of(one) for one in runs}
-    left = sum(state.condition != "done" for state in states.values())
-    if left < len(runs):
-        display.print(f"{len(runs) - left} of {len(runs)} runs are done.")
-    crashes = ATTEMPTS * left  # also of processes that do not come as far as a run
+    if done := sum(state.condition == "done" for state in states.values()):
+        display.print(f"{done} of {len(runs)} runs are done.")
     devices = visible_devices() if jobs > 1 else []  # one run alone may use them all
-    settings = (threads, multiprocessing.get_start_method(), f"{os.getpid()} {time.time()}")
-    workers: dict[int, Any] = {}
+    workers: dict[int, tuple[Run, Any]] = {}
+    tried: Counter[str] = Counter()
 
-    def start(place: int) -> None:
+    def start(one: Run, place: int) -> None:
         device = devices[place % len(devices)] if devices else None
-        workers[place] = context.Process(target=_work, args=(runs, execute, device, *settings))
-        workers[place].start()
+        settings = (device, threads, multiprocessing.get_start_method())
+        workers[place] = one, context.Process(target=_work, args=(one, execute, *settings))
+        workers[place][1].start()
+
+    def left() -> list[Run]:
+        waiting = [one for one in runs if tried[one.name] < ATTEMPTS]
+        return [one for one in waiting if states[one.name].condition != "done"]
 
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with display:
-            for place in range(min(jobs, left)):
-                start(place)
-            while workers:
-                next(iter(workers.values())).join(1.0)
-                for place, process in list(workers.items()):
-                    if process.exitcode is not None:
-                        del workers[place]
-                        crashes -= process.exitcode != 0
-                        if process.exitcode and crashes >= 0:
-                            start(place)
+            while workers or left():
+                for one in left():
+                    busy: set[Path] = {other.directory for other, _ in workers.values()}
+                    places = {*range(jobs)} - workers.keys()
+                    idle = states[one.name].condition != "running" and one.directory not in busy
+                    if idle and places:
+                        start(one, min(places))
+                wait([process.sentinel for _, process in workers.values()], 1.0)
+                ended = [k for k, (_, process) in workers.items() if process.exitcode is not None]
                 states = display.look(runs, states)
+                for one, process in map(workers.pop, ended):
+                    unfinished = states[one.name].condition != "done"
+                    tried[one.name] += unfinished and process.exitcode != _LOCKED
     except KeyboardInterrupt:
         return Outcome({}, interrupted=True)
     finally:
         stop_workers()
         signal.signal(signal.SIGTERM, before)
-    return Outcome(
-        {one.name: _last_lines(one) for one in runs if states[one.name].condition != "done"}
-    )
+    return Outcome({one.name: _last_lines(one) for one in runs if tried[one.name] == ATTEMPTS})
 
 
 def stop_workers() -> None:
-    """End the runs; what they have saved stays."""
+    """End the runs; their saved files stay."""
     deadline, workers = time.monotonic() + _PATIENCE, multiprocessing.active_children()
     for process in workers:
         process.terminate()
@@ -111,15 +118,8 @@ def stop_workers() -> None:
         process.join()
 
 
-def _work(
-    runs: Sequence[Run],
-    execute: Execute,
-    device: str | None,
-    threads: int,
-    method: str,
-    runner: str,
-) -> None:
-    """Take one run after the other, until one fails; output goes to the log of the run."""
+def _work(one: Run, execute: Execute, device: str | None, threads: int, method: str) -> None:
+    """The process of a run; its output goes to the log of the run."""
     os.setsid()  # Ctrl-C in a terminal does not reach it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # SLURM may signal every process of a job
@@ -128,41 +128,26 @@ def _work(
     os.environ["OMP_NUM_THREADS"] = str(threads)
     if device is not None:
         os.environ[_VISIBLE] = device
-    # Data workers start as they do in `chaosgate fit`: from a server of their own, each loader of
-    # each run would wait for the import of torch.
+    # Data workers start as in `chaosgate fit`: with a second server, each loader of each run
+    # would wait for the import of torch.
     multiprocessing.set_start_method(method, force=True)
     if "torch" in sys.modules:  # else it reads OMP_NUM_THREADS when it is imported
         sys.modules["torch"].set_num_threads(threads)
-    parent, unusable = multiprocessing.parent_process(), set[str]()
-
-    def left() -> list[tuple[Run, State]]:
-        """Runs that are neither done nor have failed too often under this runner."""
-        states = [(one, state_of(one)) for one in runs if one.name not in unusable]
-        tried = [state.record.get("attempts", {}).get(runner, 0) for _, state in states]
-        both = zip(states, tried, strict=True)
-        return [one for one, n in both if one[1].condition != "done" and n < ATTEMPTS]
-
-    while (parent is None or parent.is_alive()) and (todo := left()):
-        free = [one for one, state in todo if state.condition != "running"]
-        if not free:
-            time.sleep(1.0)
-            continue
-        try:
-            free[0].directory.mkdir(parents=True, exist_ok=True)
-            with open(free[0].directory / LOG, "a", encoding="utf-8") as file:
-                os.dup2(file.fileno(), 1)
-                os.dup2(file.fileno(), 2)
-        except OSError:
-            unusable.add(free[0].name)
-            continue
-        try:
-            run(free[0], execute, runner)
-        except Timeout:  # another process was faster
-            continue
-        except Exception as error:  # whatever it is: the log has it, and a new process goes on
-            traceback.print_exc()
-            print(f"chaosgate: {' '.join(str(error).split())}", flush=True)
-            sys.exit(1)
+    try:
+        one.directory.mkdir(parents=True, exist_ok=True)
+        with open(one.directory / LOG, "a", encoding="utf-8") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+    except OSError:
+        sys.exit(1)  # the runner says that the directory cannot be used
+    try:
+        run(one, execute)
+    except Timeout:
+        sys.exit(_LOCKED)
+    except Exception as error:  # the log has it, and the other runs go on
+        traceback.print_exc()
+        print(f"chaosgate: {' '.join(str(error).split())}", flush=True)
+        sys.exit(1)
 
 
 def _last_lines(one: Run) -> list[str]:
@@ -174,7 +159,7 @@ def _last_lines(one: Run) -> list[str]:
 
 
 def warm(*modules: str) -> Any:
-    """A context whose processes have imported these modules."""
+    """A context whose processes start with these modules imported."""
     # Threads that wait sleep: spinning ones, the default, are 20 times slower on busy cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     context = multiprocessing.get_context("forkserver")
@@ -193,7 +178,7 @@ def visible_devices() -> list[str]:
 
 
 class Display(Live):
-    """A line when a run starts, ends or fails, and how far the others are: live in a terminal."""
+    """A line when a run starts, ends or fails; the progress of the others, live in a terminal."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console=console, transient=True, auto_refresh=False)
@@ -203,9 +188,9 @@ class Display(Live):
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def look(self, runs: Sequence[Run], before: Mapping[str, State]) -> dict[str, State]:
-        """Print what has changed since the last look, and how far the runs are."""
-        over = {name: state for name, state in before.items() if state.condition == "done"}
-        states = {one.name: over.get(one.name) or state_of(one) for one in runs}
+        """Print the changes since the last look, and the progress; return the states."""
+        old = {name: state for name, state in before.items() if state.condition == "done"}
+        states = {one.name: old.get(one.name) or state_of(one) for one in runs}
         done = sum(state.condition == "done" for state in states.values())
         progress = [f"{done} of {len(runs)} runs are done"]
         for one in runs:
@@ -214,8 +199,7 @@ class Display(Live):
                 progress.append(f"{one.title}: {how_far(state.progress)}")
                 text = f", log in {one.directory}"
             elif state.condition == "done":
-                fit, test = (state.record["seconds"][phase] for phase in ("fit", "test"))
-                text = f": trained in {fit:.0f} s, tested in {test:.0f} s"
+                text = f", trained in {state.record['seconds']:.0f} s"
             elif state.condition == "failed":
                 text = f": {state.record['reason']}"
             if state.condition != before[one.name].condition:

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
+from chaosgate.metrics import NUM_BINS
 from chaosgate.metrics.aggregate import CLEAN, PLUS_T, SUFFIX
 from chaosgate.run.files import (
     RunDirectory,
@@ -49,25 +50,22 @@ from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import COMMAND
 
 Execute = Callable[..., Sequence[dict[str, Any]]]
-""":func:`chaosgate.cli.training.execute`."""
+"""Such as :func:`chaosgate.cli.training.execute`."""
 _WAIT = 2.0  # seconds: others hold the lock for a moment to see whether it is free
-_BINS = 15
 
 
-def run(run: Run, execute: Execute, runner: str = "") -> list[dict[str, Any]]:
-    """Train and test one run in this process; return its rows, which are on the disk then.
+def run(run: Run, execute: Execute) -> list[dict[str, Any]]:
+    """Train and test one run in this process; return its rows after they are on the disk.
 
-    What exists is kept: an interrupted training is resumed, a finished test is not repeated. Raises
-    :class:`filelock.Timeout` if another process works on the run. From the first line until the end
-    ``failed.json`` says how often each ``runner`` has tried; it stays if the process is killed.
+    Existing work is kept: an interrupted training is resumed, a finished test is not repeated.
+    Raises :class:`filelock.Timeout` if another process works on the run. Until the end of the run
+    ``failed.json`` says that its process was killed, in case it is.
     """
-    directory = run.directory
+    directory, failed = run.directory, run.directory / FAILED
     directory.mkdir(parents=True, exist_ok=True)
     with FileLock(directory / LOCK, timeout=_WAIT):
-        attempts = read_json(directory / FAILED).get("attempts", {})
-        note = {"attempts": {**attempts, runner: attempts.get(runner, 0) + 1}}
         reason = "its process was killed, by a user or because the memory was full"
-        write_json(directory / FAILED, {"reason": reason, **note})
+        write_json(failed, {"reason": reason})
         try:
             for path in set_aside(directory):
                 print(f"{path} cannot be read; it is renamed and made again.", flush=True)
@@ -77,12 +75,12 @@ def run(run: Run, execute: Execute, runner: str = "") -> list[dict[str, Any]]:
                 _run_program(run) if COMMAND in run.config else _train_and_test(run, left, execute)
         except Exception as error:
             with suppress(OSError):  # the directory may be deleted, or the disk full
-                write_json(directory / FAILED, {"reason": " ".join(str(error).split()), **note})
+                write_json(failed, {"reason": " ".join(str(error).split())})
             raise
         except BaseException:  # it was asked to stop
-            (directory / FAILED).unlink(missing_ok=True)
+            failed.unlink(missing_ok=True)
             raise
-        (directory / FAILED).unlink(missing_ok=True)
+        failed.unlink(missing_ok=True)
         return rows_of(run)
 
 
@@ -103,56 +101,46 @@ def _train_and_test(run: Run, left: Sequence[str], execute: Execute) -> None:
     directory, files = run.directory, RunDirectory(run.directory)
     network = files.checkpoints / f"{run.checkpoint}.ckpt"
 
-    def timed(command: str, config: Mapping[str, Any], **more: Any) -> tuple[Any, float]:
+    def call(command: str, config: Mapping[str, Any], **more: Any) -> Sequence[dict[str, Any]]:
         own = {**config, "trainer": {**config["trainer"], "enable_progress_bar": False}}
-        start = time.monotonic()
-        rows = execute(command, own, run_dir=str(directory), labels=run.labels, **more)
-        return rows, time.monotonic() - start
+        return execute(command, own, run_dir=str(directory), labels=run.labels, **more)
 
     if not read_json(directory / FITTED) or damage(network):
         parser = ArgumentParser(exit_on_error=False)
         parser.add_subclass_arguments(LightningDataModule, "data")
         for data in [one["data"] for one in run.test_configs if one["data"] != run.config["data"]]:
             parser.instantiate(parser.parse_object({"data": data}))  # a missing folder is noticed
-        _, seconds = timed("fit", run.config, resume=files.last.is_file())
-        write_json(directory / FITTED, {"seconds": seconds})
+        start = time.monotonic()
+        call("fit", run.config, resume=files.last.is_file())
+        write_json(directory / FITTED, {"seconds": time.monotonic() - start})
         if problem := damage(network):
             raise ValueError(f"{problem} Delete {directory} to train the run again.")
     for config, (name, outputs) in zip(run.test_configs, run.test_outputs.items(), strict=True):
         if name in left:
             own = {"ckpt_path": str(network), "outputs": outputs, "logits": run.logits}
-            rows, seconds = timed("test", config, **own)
-            write_record(directory, name, rows, seconds, outputs)
+            write_record(directory, name, call("test", config, **own), outputs)
 
 
 # -- other programs --------------------------------------------------------------------------------
 
 
 def _run_program(run: Run) -> None:
-    """Start the program, then make rows and outputs of what it has written."""
+    """Start the program, then read its file."""
     directory, start = run.directory.absolute(), time.monotonic()
     words = [w.replace("{run_dir}", str(directory)) for w in shlex.split(run.config[COMMAND])]
     if COMMAND not in allowed_modules():
         raise ValueError(
-            f"the study starts a program: {shlex.join(words)}. If you trust it, add --allow "
-            "command."
+            f"the study starts a program: {shlex.join(words)}. If you trust it: --allow command"
         )
     logits, lines = directory / "logits.npz", directory / "rows.jsonl"
     if not (logits.is_file() or lines.is_file()):
-        with subprocess.Popen(words) as process:
-            try:
-                status = process.wait()
-            except BaseException:  # it was asked to stop
-                process.terminate()
-                raise
-        if status:
-            raise RuntimeError(f"{shlex.join(words)} ended with status {status}.")
-    if not (logits.is_file() or lines.is_file()):
-        raise FileNotFoundError(f"{shlex.join(words)} wrote neither {logits} nor {lines}.")
-    files, source = RunDirectory(directory), logits if logits.is_file() else lines
+        subprocess.run(words, check=True)
+    source = logits if logits.is_file() else lines
     rows = _of_logits(run, logits) if source == logits else read_lines(lines)
     if not rows or any({"corruption", "severity", "n"} - row.keys() for row in rows):
-        raise ValueError(f"{source}: every row needs corruption, n, severity.")
+        raise ValueError(
+            f"{shlex.join(words)} wrote neither {logits} nor rows with corruption, severity, n."
+        )
     shared: dict[str, Any] = {
         **run.labels,
         "run": run.training,
@@ -167,12 +155,13 @@ def _run_program(run: Run) -> None:
         "versions": versions(),
     }
     rows = [{**shared, **row} for row in rows]
+    files = RunDirectory(directory)
     write_lines(files.results, rows)
-    model = {"num_classes": rows[0].get("num_classes"), "num_bins": _BINS}
+    model = {"num_classes": rows[0].get("num_classes"), "num_bins": NUM_BINS}
     write_json(files.config, {**run.config, "model": model})  # JSON is YAML
     write_json(directory / FITTED, {"seconds": time.monotonic() - start})
     (test,) = run.test_outputs
-    write_record(directory, test, rows, 0.0, COMMAND)
+    write_record(directory, test, rows, COMMAND)
 
 
 def _of_logits(run: Run, path: Path) -> list[dict[str, Any]]:
@@ -200,7 +189,7 @@ def _of_logits(run: Run, path: Path) -> list[dict[str, Any]]:
         nll = float(classification_scores(held, truth).nll.mean())
         write_lines(RunDirectory(run.directory).curves, [{"epoch": 0, "val/nll": nll}])
     columns = {key: own.tolist() for key, own in cells.items()}
-    columns |= measure(logits, target.expand(count, -1), held, truth, _BINS)
+    columns |= measure(logits, target.expand(count, -1), held, truth, NUM_BINS)
     columns["num_classes"] = [classes] * count
     temperature = columns.get("temperature", [None])[0]
     kept = {"cell": torch.arange(count).repeat_interleave(images).short()}

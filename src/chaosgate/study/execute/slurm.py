@@ -1,7 +1,6 @@
 """Run a study on a SLURM cluster: an array of jobs through submitit, one job for each training."""
 
 import os
-import re
 import subprocess
 import time
 from collections.abc import Sequence
@@ -26,49 +25,29 @@ _REQUEUES = 100  # times that a run may reach the time limit before it is given 
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """Resources of one job. A study says what is computed; this says where.
+    """Resources of one job.
 
     Args:
         partition: Partition, or several separated by commas; None takes the cluster's default.
-        time: Limit of one job in minutes, or ``H:MM``, ``H:MM:SS``, ``D-H:MM:SS``; in quotes in a
-            YAML file. A run may take longer: it is stopped before the limit, requeued and resumed.
+        minutes: Time limit of one job. A run may take longer: it is stopped before the limit,
+            requeued and resumed.
         gpus: GPUs of one job.
-        cpus: Cores of one job; its threads, if the study does not say.
+        cpus: Cores of one job; also its threads, unless the study sets them.
         notice: Seconds before the limit at which a run is asked to save its state.
         extra: Further options of sbatch by name, e.g. {account: x, mem: 16G}; true for those
             without a value.
     """
 
     partition: str | None = None
-    time: str = "24:00:00"
+    minutes: PositiveInt = 24 * 60
     gpus: PositiveInt | None = None
     cpus: PositiveInt = 1
     notice: PositiveInt = 120
     extra: dict[str, str | int | bool] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if 60 * self.minutes <= self.notice:
-            raise ValueError(
-                f"slurm.time is {self.minutes} min, and slurm.notice={self.notice} s: a run would "
-                "never train. Give more time, or less notice."
-            )
-
-    @property
-    def minutes(self) -> int:
-        """The time limit in minutes.
-
-        >>> SlurmOptions(time="1-02:30:00").minutes, SlurmOptions(time="20").minutes
-        (1590, 20)
-        """
-        match = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+)(?::(\d\d))?", self.time)
-        days, hours, minutes, seconds = map(int, match.groups("0")) if match else [0] * 4
-        if not (found := (days * 24 + hours) * 60 + minutes + (seconds > 0)):
-            raise ValueError(f"slurm.time is {self.time!r}; give minutes, H:MM:SS or D-H:MM:SS.")
-        return found
-
     def parameters(self, name: str) -> dict[str, Any]:
-        """What submitit calls these, for jobs of this name."""
-        named = {
+        """The parameters of submitit for jobs of this name."""
+        return {
             "job_name": name,
             "partition": self.partition,
             "time": self.minutes,
@@ -78,12 +57,11 @@ class SlurmOptions:
             # A node that fails gives the job back; without this some clusters end it there.
             "additional_parameters": {"requeue": True, **self.extra},
         }
-        return {key: value for key, value in named.items() if value is not None}
 
 
 @dataclass
 class Job:
-    """What a SLURM job does: the local executor on the runs of one training.
+    """A SLURM job: the local executor on the runs of one training.
 
     submitit stores it, calls it in the job, and stores it again when the job is requeued. SIGUSR2
     (the time limit) makes submitit call :meth:`checkpoint`. SIGTERM (a preemption, a requeue,
@@ -94,7 +72,7 @@ class Job:
         runs: Runs of one training.
         execute: Carries out ``fit`` and ``test``.
         threads: Of the run.
-        folder: Current directory; relative paths mean what they meant at submission.
+        folder: Directory of the submission, for relative paths.
     """
 
     runs: list[Run]
@@ -114,7 +92,7 @@ class Job:
         return "done"
 
     def checkpoint(self) -> Any:
-        """Let the run save its state; return the same work."""
+        """Let the run save its state; return the same job."""
         from submitit.helpers import DelayedSubmission  # an optional dependency
 
         stop_workers()
@@ -124,7 +102,7 @@ class Job:
 def alive(jobs: Sequence[str]) -> set[str]:
     """Those of these jobs that are pending, running, suspended or requeued.
 
-    Jobs that SLURM has forgotten are over. If SLURM does not answer, all count as alive.
+    Jobs that SLURM has forgotten have ended. If SLURM does not answer, all count as alive.
     """
     if not jobs:
         return set()
@@ -144,45 +122,45 @@ def states_of(runs: Sequence[Run]) -> dict[str, State]:
     idle = [run for run in runs if states[run.name].condition not in ("done", "running")]
     jobs = {run.name: job["job"] for run in idle if (job := read_json(run.directory / JOB))}
     there = alive(list(jobs.values()))
-    queued = {name: {"job": job} for name, job in jobs.items() if job in there}
     return states | {
-        name: replace(states[name], condition="queued", record=job) for name, job in queued.items()
+        name: replace(states[name], condition="queued", record={"job": job})
+        for name, job in jobs.items()
+        if job in there
     }
 
 
 def submit(runs: Sequence[Run], execute: Execute, options: SlurmOptions, threads: int) -> list[str]:
-    """Submit what is neither done, nor queued, nor being worked on; return lines for the user."""
+    """Submit the runs that are not done, queued or running; return lines for the user."""
     try:
         import submitit
     except ImportError as error:
         text = "--launcher slurm needs submitit: pip install 'chaosgate[slurm]'."
         raise ImportError(text) from error
 
-    states = states_of(runs)
-    left = [run for run in runs if states[run.name].condition not in ("done", "queued", "running")]
-    done = sum(state.condition == "done" for state in states.values())
-    busy = len(runs) - len(left) - done
+    conditions = {name: state.condition for name, state in states_of(runs).items()}
+    busy = sum(one in ("queued", "running") for one in conditions.values())
+    done = sum(one == "done" for one in conditions.values())
     counts = f"{done} were done before, {busy} are queued or running"
-    if not left:
-        return [f"Submitted 0 runs; {counts}."]
     trainings: dict[Path, list[Run]] = {}
-    for run in left:
-        absolute = replace(run, root=run.root.absolute())
-        trainings.setdefault(run.directory, []).append(absolute)
+    for run in runs:
+        if conditions[run.name] not in ("done", "queued", "running"):
+            absolute = replace(run, root=run.root.absolute())
+            trainings.setdefault(run.directory, []).append(absolute)
+    if not trainings:
+        return [f"Submitted 0 runs; {counts}."]
     work = [Job(same, execute, threads, Path.cwd()) for same in trainings.values()]
     logs = runs[0].root / LOGS
     try:
         executor = submitit.SlurmExecutor(logs.absolute(), max_num_timeout=_REQUEUES)
-        executor.update_parameters(**options.parameters(f"chaosgate-{left[0].study}"))
+        executor.update_parameters(**options.parameters(f"chaosgate-{runs[0].study}"))
         jobs = executor.submit_array(work)
     except (OSError, RuntimeError) as error:
         raise ValueError(f"SLURM refused the jobs: {error} Look at --slurm, and sinfo.") from error
     for job, directory in zip(jobs, trainings, strict=True):
         directory.mkdir(parents=True, exist_ok=True)
-        write_json(directory / JOB, {"job": str(job.job_id), "logs": str(logs)})
+        write_json(directory / JOB, {"job": str(job.job_id)})
     array = str(jobs[0].job_id).split("_")[0]
     return [
-        f"Submitted {len(left)} runs as SLURM job {array}; {counts}.",
-        f"  logs:    {logs}",
-        f"  cancel:  scancel {array}   (what was trained stays; the same command submits the rest)",
+        f"Submitted {len(runs) - done - busy} runs as SLURM job {array}; {counts}. Logs: {logs}",
+        f"Cancel: scancel {array} (finished work is kept; the same command submits the rest)",
     ]

@@ -1,8 +1,8 @@
-"""What a run directory says about its run, and the table of a study's runs.
+"""The state of a run from the files in its directory, and the table of a study's runs.
 
 A run is *done* if the rows of all its tests exist, *running* while a process holds its lock, and
-*failed* if the last attempt left ``failed.json``. Files are written in one step. A file that cannot
-be read all the same is named, and the next runner renames it and repeats what made it.
+*failed* if the last attempt left ``failed.json``. Files are written atomically. A file that still
+cannot be read is named, and the next runner renames it and repeats the work that made it.
 """
 
 import json
@@ -11,10 +11,8 @@ import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
-from statistics import fmean
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 from rich.console import Group
@@ -25,7 +23,7 @@ from chaosgate.run.files import DIGEST, RunDirectory, read_lines, with_digest, w
 from chaosgate.run.outputs import sample_files
 from chaosgate.study.plan.runs import Run
 
-Condition = Literal["done", "packed", "running", "queued", "failed", "interrupted", "missing"]
+Condition = Literal["done", "running", "queued", "failed", "interrupted", "missing"]
 LOG, FITTED, FAILED, TESTED = "log.txt", "fitted.json", "failed.json", "tested"
 LOCK = ".study.lock"
 
@@ -35,11 +33,10 @@ class State:
     """Condition of a run, with what was last written about it.
 
     Args:
-        condition: ``packed``: done elsewhere. ``queued``: waits in the queue of a cluster.
-            ``interrupted``: started and stopped, will be resumed. ``missing``: not started.
+        condition: ``queued``: waits in the queue of a cluster. ``interrupted``: started and
+            stopped, will be resumed. ``missing``: not started.
         progress: Phase, epoch, batch; empty before the first batch.
-        record: Of a done run: seconds of training and tests. Of a failed one: reason, attempts.
-            Of a queued one: the job.
+        record: Of a done run: seconds of training. Of a failed one: reason. Of a queued one: job.
         trouble: Sentences about files that cannot be read.
     """
 
@@ -50,25 +47,22 @@ class State:
 
 
 def state_of(run: Run) -> State:
-    """Look, without changing anything."""
+    """The state of a run; changes nothing."""
     directory, files = run.directory, RunDirectory(run.directory)
     try:
         records = [record_of(directory, test) for test in run.test_outputs]
         fitted, damaged = read_json(directory / FITTED), unreadable(directory)
         if fitted and all(records) and not damaged:
-            tested = sum(record["seconds"] for record in records)
-            return State("done", record={"seconds": {"fit": fitted["seconds"], "test": tested}})
+            return State("done", record=fitted)
         progress = read_json(files.progress)
         if is_locked(directory):
             return State("running", progress)
         trouble = tuple(
-            f"{p} cannot be read; 'study run' renames it and repeats it" for p in damaged
+            f"{p} cannot be read; 'study run' renames it and repeats the work" for p in damaged
         )
         if failed := read_json(directory / FAILED):
             return State("failed", progress, failed, trouble)
-        started = (
-            fitted or any(records) or progress or damaged or any(files.checkpoints.glob("*.ckpt"))
-        )
+        started = any([fitted, *records, progress, damaged, *files.checkpoints.glob("*.ckpt")])
     except OSError as error:
         return State("missing", trouble=(f"{directory} cannot be read: {error.strerror or error}",))
     return State("interrupted" if started else "missing", progress, trouble=trouble)
@@ -76,9 +70,9 @@ def state_of(run: Run) -> State:
 
 def is_locked(directory: Path) -> bool:
     """Whether a process works on the run."""
+    if not (directory / LOCK).exists():
+        return False
     try:
-        if not (directory / LOCK).exists():
-            return False
         with FileLock(directory / LOCK, timeout=0):
             return False
     except Timeout:
@@ -88,23 +82,22 @@ def is_locked(directory: Path) -> bool:
 
 
 def record_of(directory: Path, test: str) -> dict[str, Any]:
-    """What a report needs of a finished test; empty if it is not finished, or lost its outputs."""
+    """The record of a finished test; empty if it is not finished, or lost its outputs."""
     record = read_json(directory / TESTED / f"{test}.json")
     outputs = [RunDirectory(directory).outputs / name for name in record.get("outputs", [])]
     return record if all(path.is_file() for path in outputs) else {}
 
 
 def write_record(
-    directory: Path, test: str, rows: Sequence[Mapping[str, Any]], seconds: float, outputs: str
+    directory: Path, test: str, rows: Sequence[Mapping[str, Any]], outputs: str
 ) -> None:
-    """Keep the rows of a finished test, configuration and curves of its training, what it cost."""
+    """Keep the rows of a finished test with the configuration and curves of its training."""
     files = RunDirectory(directory)
     lines = read_lines(files.curves)  # if an epoch was started twice, the last one counts
     record = {
         "rows": list(rows),
         "config": files.settings(),
         "curves": list({line["epoch"]: line for line in lines}.values()),
-        "seconds": seconds,
         "outputs": [path.name for path in sample_files(directory, outputs)],
     }
     (directory / TESTED).mkdir(exist_ok=True)
@@ -117,9 +110,9 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
-    whole = isinstance(content, dict)
-    if whole and DIGEST in content:
-        whole = content[DIGEST] == with_digest(content)[DIGEST]
+    if not isinstance(content, dict):
+        return {}
+    whole = content.get(DIGEST) in (None, with_digest(content)[DIGEST])
     return content if whole else {}
 
 
@@ -127,7 +120,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def unreadable(directory: Path) -> list[Path]:
-    """Files that a report needs and that are not what was written."""
+    """Files that a report needs and that are damaged."""
     notes = [directory / FITTED, *sorted((directory / TESTED).glob("*.json"))]
     found = [path for path in notes if path.exists() and not read_json(path)]
     arrays = [*sorted(RunDirectory(directory).outputs.glob("*.npz")), *directory.glob("*.npz")]
@@ -151,8 +144,8 @@ def set_aside(directory: Path) -> list[Path]:
 # -- the table of `study plan` and `study status` --------------------------------------------------
 
 
-def overview(name: str, jobs: int, runs: Sequence[Run], states: Mapping[str, State]) -> Group:
-    """Every run with its state and directory, a summary, and the cost of what is left."""
+def overview(name: str, runs: Sequence[Run], states: Mapping[str, State]) -> Group:
+    """Every run with its state and directory, then a summary."""
     grid = Table(title=f"study {name}: {len(runs)} runs", title_style="bold", pad_edge=False)
     for head in ("run", "state"):
         grid.add_column(head, no_wrap=True)
@@ -160,23 +153,22 @@ def overview(name: str, jobs: int, runs: Sequence[Run], states: Mapping[str, Sta
     lines = []
     for run in runs:
         state = states[run.name]
-        more = ""
+        shown = str(state.condition)
         if state.condition == "queued":
-            more = f", job {state.record['job']}"
+            shown += f", job {state.record['job']}"
         elif state.condition in ("running", "interrupted"):
-            more = f", {how_far(state.progress)}"
+            shown += f", {how_far(state.progress)}"
         elif state.condition == "failed":
             lines.append(f"{run.title}: {state.record.get('reason')}")
-        grid.add_row(run.title, f"{state.condition}{more}", run.training)
+        grid.add_row(run.title, shown, run.training)
     lines += dict.fromkeys(f"{one}." for state in states.values() for one in state.trouble)
-    counts = Counter(states[run.name].condition for run in runs)
-    summary = ", ".join(f"{counts[one]} {one}" for one in get_args(Condition) if counts[one])
-    lines = [summary, *lines, cost(jobs, runs, states)]
-    return Group(grid, *map(Text, lines))  # as text: brackets would be read as markup
+    counts = Counter(state.condition for state in states.values())
+    summary = ", ".join(f"{many} {condition}" for condition, many in counts.items())
+    return Group(grid, *map(Text, [summary, *lines]))  # as text: brackets would be read as markup
 
 
 def how_far(progress: Mapping[str, Any]) -> str:
-    """What a run is doing.
+    """The phase of a run.
 
     >>> how_far({"phase": "fit", "epoch": 2, "epochs": 10})
     'epoch 3 of 10'
@@ -184,17 +176,3 @@ def how_far(progress: Mapping[str, Any]) -> str:
     if progress.get("phase") == "fit":
         return f"epoch {(progress.get('epoch') or 0) + 1} of {progress.get('epochs') or '?'}"
     return str(progress.get("phase", "starting"))
-
-
-def cost(jobs: int, runs: Sequence[Run], states: Mapping[str, State]) -> str:
-    """Time that the unfinished runs will take here, from those that finished here."""
-    left = sum(states[run.name].condition not in ("done", "packed") for run in runs)
-    spent = [
-        sum(one.record["seconds"].values()) for one in states.values() if "seconds" in one.record
-    ]
-    if not left:
-        return "Nothing left to run."
-    if not spent:
-        return "Cost: not known here before a run has finished."
-    time = timedelta(seconds=round(fmean(spent) * left / min(jobs, left)))
-    return f"Cost: about {time} for {left} runs, {min(jobs, left)} at a time [from finished runs]."

@@ -14,17 +14,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import chaosgate
-from chaosgate.run.files import allowed_modules, config_hash, read_json, write_json
+from chaosgate.run.files import config_hash, read_json, write_json
 from chaosgate.run.identity import run_name, test_hash, versions
 from chaosgate.study.plan.study import CHECKPOINT, COMMAND, ConfigParts, Study, load_study, resolve
 
 __all__ = ["Run", "folders_of", "load_study", "plan_runs", "recall", "remember"]
 Compose = Callable[[Sequence[str]], Mapping[str, Any]]
 """From files and keys of a command line to the configuration as plain data; ValueError if wrong."""
-SYNTHETIC = "synthetic"
-_TAKEN = "run_dir resume ckpt_path checkpoints labels outputs logits ood output".split()
-"""Keys of a command line that a study sets itself, or that would change nothing."""
+SYNTHETIC, PLAN = "synthetic", "plan.json"
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,7 @@ def plan_runs(study: Study, root: str | Path, compose: Compose) -> list[Run]:
                 *(study.name, method, levels, 0, Path(root) / study.project, "", {}),
                 checkpoint=levels.get(CHECKPOINT, study.checkpoint[0]),
                 size=study.size,
-                logits=study.with_logits,
+                logits=study.keep_logits or study.ensemble is not None,
             )
             special = [part for axis, level in levels.items() for part in axes[axis][level]]
             parts = (*study.base, *study.overrides, *own, *special, *study.last)
@@ -136,8 +133,6 @@ def plan_runs(study: Study, root: str | Path, compose: Compose) -> list[Run]:
                     compose(command_line((*parts, *more), folders)) if more else config
                     for more in study.tests.values()
                 ]
-                if taken := [key for one in (config, *tests) for key in _TAKEN if one.get(key)]:
-                    raise ValueError(f"{taken[0]} is set by the study itself; leave it out.")
             except ValueError as error:
                 raise ValueError(f"{study.path}: method {made.variant}: {error}") from None
             runs += [_seeded(made, config, tests, seed) for seed in study.seeds]
@@ -194,30 +189,27 @@ def _of_program(run: Run, command: str, seed: int) -> Run:
     )
 
 
-# -- the last plan, for commands that only look ----------------------------------------------------
+# -- the last plan, for commands that train nothing ------------------------------------------------
 
 
 def remember(study: Study, runs: Sequence[Run], root: Path) -> None:
-    """Keep which runs a study has: to compose their configurations takes the import of torch."""
+    """Keep the list of runs: to compose their configurations takes the import of torch."""
     entries = [asdict(replace(run, config={}, test_configs=())) | {"root": ""} for run in runs]
-    with suppress(OSError):  # a folder that can only be read
+    with suppress(OSError):  # a read-only folder
         (root / study.name).mkdir(parents=True, exist_ok=True)
-        content = {"key": _key(study, root), "runs": entries}
-        write_json(root / study.name / "plan.json", content)
+        write_json(root / study.name / PLAN, {"key": _key(study, root), "runs": entries})
 
 
 def recall(study: Study, root: Path) -> list[Run] | None:
-    """The runs of the last plan; None if the study, its files or the code changed since."""
+    """The runs of the last plan; None if the study, its files or the versions changed since."""
     with suppress(OSError, ValueError, LookupError, TypeError):
-        content = read_json(root / study.name / "plan.json")
+        content = read_json(root / study.name / PLAN)
         if content["key"] == _key(study, root):
             return [Run(**{**entry, "root": root / study.project}) for entry in content["runs"]]
     return None
 
 
 def _key(study: Study, root: Path) -> str:
-    """What the names of runs follow from: the study, its files, folders, versions, this code."""
-    code = sorted(Path(chaosgate.__file__).parent.rglob("*.py"))
-    times = [path.stat().st_mtime_ns for path in code]
-    more = [folders_of(study, root), allowed_modules(), versions(), times]
+    """Hash of the study, its files, folders and versions."""
+    more = [folders_of(study, root), versions()]
     return config_hash([study.model_dump(mode="json"), more], digits=64)

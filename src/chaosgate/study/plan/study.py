@@ -6,12 +6,12 @@ a part stands for a data folder, which differs from machine to machine.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
@@ -22,17 +22,15 @@ from pydantic import (
     FiniteFloat,
     NonNegativeInt,
     PositiveInt,
-    PrivateAttr,
     ValidationError,
     ValidationInfo,
     model_validator,
 )
 
 from chaosgate.run.files import config_folder, did_you_mean, find_config, read_yaml
-from chaosgate.study.report.names import PLUS_T, is_packed, scaled
+from chaosgate.study.report.names import NAMES, PLUS_T, is_packed, scaled
 
 STRENGTH, CHECKPOINT, COMMAND = "strength", "checkpoint", "command"
-Metric = Literal["top1", "nll", "ece", "gap", "brier", "confidence", "top5", "adaptive_ece"]
 _VARIABLE = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
 
 
@@ -111,9 +109,8 @@ def require_folders(study: "Study", folders: Mapping[str, str]) -> None:
     missing = [f"{n} is {one}" for n, one in found.items() if not Path(one).expanduser().exists()]
     if missing:
         raise FileNotFoundError(
-            f"the data are missing: {', '.join(missing)}, which does not exist. Set the variable "
-            "(export CHAOSGATE_DATA=FOLDER; a study reads CHAOSGATE_* only), or try the study on "
-            "synthetic images with --size smoke."
+            f"the data are missing: {', '.join(missing)}, which does not exist. Set the "
+            "variable, or try --size smoke."
         )
 
 
@@ -124,7 +121,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+]*$")]
 Parts = Annotated[ConfigParts, BeforeValidator(_parts)]
 OneOrMore = BeforeValidator(_listed)
 Names = Annotated[tuple[str, ...], OneOrMore]
-_METRICS = "|".join([*get_args(Metric), *map(scaled, PLUS_T)])
+_METRICS = "|".join([*NAMES, *map(scaled, PLUS_T)])
 Endpoint = Annotated[str, Field(pattern=rf"^(clean|corrupted) ({_METRICS})$")]
 Contrast = Annotated[str, Field(pattern=r"^\S+ - \S+$")]
 
@@ -164,12 +161,6 @@ class Sweep(_Entry):
     key: str
     values: tuple[FiniteFloat, ...] = Field(min_length=1)
     paper: FiniteFloat | None = None
-
-    @model_validator(mode="after")
-    def _paper_is_among_the_values(self) -> "Sweep":
-        if self.paper is not None and self.paper not in self.values:
-            raise ValueError(f"paper is {self.paper:g}, which is not in {list(self.values)}.")
-        return self
 
 
 class Ensemble(_Entry):
@@ -233,13 +224,13 @@ class Study(_Entry):
             every method and adds ``.unit`` to the name of the study.
         keep_logits: Keep the logits of every test and validation image in half precision;
             ensembles do so anyway.
-        ensemble: One or several :class:`Ensemble`; keeps the logits.
+        ensemble: An :class:`Ensemble`; keeps the logits.
         jobs: Runs at a time on one machine.
         threads: Threads of each; None shares the cores among the jobs. Sums depend on it in their
             last digits.
-        sizes: The same comparisons with less work, by name: ``seeds``, ``jobs``, ``threads``,
-            ``tests`` (added to those of the same name), ``overrides`` (set last) and ``synthetic``
-            (train and test on synthetic images), or a file of these.
+        sizes: The same comparisons with less work, by name: a file with ``seeds``, ``jobs``,
+            ``threads``, ``tests`` (added to those of the same name), ``overrides`` (set last) and
+            ``synthetic`` (train and test on synthetic images).
     """
 
     name: Name
@@ -254,27 +245,19 @@ class Study(_Entry):
     strength: dict[str, Sweep] = {}
     tests: dict[str, Parts] = Field({"test": ()}, min_length=1)
     checkpoint: Annotated[tuple[Literal["best", "top1", "last"], ...], OneOrMore] = ("best",)
-    metrics: tuple[Metric, ...] = Field(("top1", "nll", "ece", "gap"), min_length=1)
+    metrics: Names = Field(("top1", "nll", "ece", "gap"), min_length=1)
     planned: Planned | None = None
     paper: Names = ()
     reading: Literal["budget", "unit"] | None = None
     keep_logits: bool = False
-    ensemble: Annotated[tuple[Ensemble, ...], OneOrMore] = ()
+    ensemble: Ensemble | None = None
     jobs: PositiveInt = 1
     threads: PositiveInt | None = None
-    sizes: dict[Name, Any] = {}
+    sizes: dict[Name, str] = {}
     size: str = ""
     last: Parts = ()
     synthetic: bool = False
-    _path: Path = PrivateAttr()
-
-    @property
-    def path(self) -> Path:
-        return self._path
-
-    @property
-    def with_logits(self) -> bool:
-        return self.keep_logits or bool(self.ensemble)
+    path: Path = Path()
 
     def parts(self) -> Iterator[ConfigPart]:
         """Every part of a configuration that this study names."""
@@ -301,26 +284,24 @@ class Study(_Entry):
     def _consistent(self) -> "Study":
         planned = self.planned.contrasts if self.planned else ()
         sides = [side for one in planned for side in one.removesuffix("+T").split(" - ")]
-        named: dict[str, Iterable[str]] = {
-            "reference": [self.reference],
-            "contrast": self.contrast,
-            "strength": self.strength,
-            "ensemble": [ensemble.of for ensemble in self.ensemble],
-            "planned.contrasts": [side.split("-")[0] for side in sides],
-            **{f"grid.{axis}": content.methods or () for axis, content in self.grid.items()},
-        }
-        for key, name in [(key, name) for key, names in named.items() for name in names]:
-            if name not in self.methods:
-                raise ValueError(f"{key}: no method '{name}'. {did_you_mean(name, self.methods)}")
-        for name in set(self.paper) - set(paper_data()):
-            raise ValueError(f"paper: no table '{name}'. {did_you_mean(name, paper_data())}")
-        if self.reference in self.strength:
-            raise ValueError(f"strength.{self.reference}: the reference has no strength to sweep.")
-        for axis in {STRENGTH, CHECKPOINT} & set(self.grid):
-            raise ValueError(f"grid.{axis}: give '{axis}:' beside 'grid:', not in it.")
-        for one in self.ensemble:
-            if self.axes_of(one.of) or one.size > len(self.seeds):
-                raise ValueError(f"ensemble: {one.of} needs {one.size} seeds, and no other axes.")
+        named = [self.reference, *self.contrast, *self.strength]
+        named += [side.split("-")[0] for side in sides]
+        named += [method for axis in self.grid.values() for method in axis.methods or ()]
+        named += [self.ensemble.of] if self.ensemble else []
+        for kind, names, known in (
+            ("method", named, self.methods),
+            ("metric", self.metrics, NAMES),
+            ("table", self.paper, paper_data()),
+        ):
+            for name in names:
+                if name not in known:
+                    raise ValueError(f"no {kind} '{name}'. {did_you_mean(name, known)}")
+        for name, sweep in self.strength.items():
+            if name == self.reference or sweep.paper not in (None, *sweep.values):
+                raise ValueError(f"strength.{name}: the reference, or paper is not in values.")
+        one = self.ensemble
+        if one is not None and (self.axes_of(one.of) or one.size > len(self.seeds)):
+            raise ValueError(f"ensemble: {one.of} needs {one.size} seeds, and no other axes.")
         return self
 
 
@@ -337,22 +318,19 @@ def load_study(path: str | Path, size: str | None = None, seeds: int | None = No
     """
     path = find_config(path, group="study")
     content = {"name": path.stem, **{k: v for k, v in read_yaml(path).items() if v is not None}}
-    content = {"project": content["name"], **content}
+    content = {"project": content["name"], **content, "path": path}
     try:
         study = Study.model_validate(_sized(path, content, size), context=path)
     except ValidationError as error:
-        # An unknown key is the reason why another one is missing, not the other way round.
-        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        key = ".".join(str(one) for one in first["loc"] if one != "[key]")
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
         text = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
             text = f"no such key. {did_you_mean(key, Study.model_fields)}"
-        elif first["type"] not in ("value_error", "missing"):
-            text = f"{text}, not {first['input']!r}"
         raise ValueError(f"{path}: {key}{': ' * bool(key)}{text}") from None
     except (ValueError, OSError) as error:
         raise ValueError(f"{path}: {error}") from None
-    study._path, more = path, {}
+    more: dict[str, Any] = {}
     if study.reading == "unit":
         methods = {name: tuple(map(_at_beta_one, own)) for name, own in study.methods.items()}
         more = {"methods": methods, "name": f"{study.name}.unit"}
@@ -372,13 +350,12 @@ def _at_beta_one(part: ConfigPart) -> ConfigPart:
 
 
 def _sized(path: Path, content: dict[str, Any], name: str | None) -> dict[str, Any]:
-    """The study with one of its sizes, which is in the study or in a file of its own."""
+    """The study with one of its sizes."""
     if name is None:
         return content
     if name not in (sizes := content.get("sizes", {})):
         raise ValueError(f"no size '{name}'. {did_you_mean(name, sizes)}")
-    size = sizes[name]
-    size = dict(read_yaml(find_file(path, size)) if isinstance(size, str) else size)
+    size = dict(read_yaml(find_file(path, sizes[name])))
     more, tests = size.pop("tests", {}), content.get("tests", {"test": None})
     # A file of sizes serves several studies; it may mention tests that this one does not have.
     tests = {one: [*_listed(parts), *_listed(more.get(one))] for one, parts in tests.items()}

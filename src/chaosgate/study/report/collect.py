@@ -1,12 +1,13 @@
-"""What a report is made of: the networks of a study with their rows, and the errors of their tests.
+"""The input of a report: the networks of a study with their rows, and the errors of their tests.
 
 The errors come from resampling the test images. :mod:`~chaosgate.study.report.packed` keeps both in
 two files.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import fsum, log, nan
+from dataclasses import dataclass
+from itertools import product
+from math import fsum, nan
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from chaosgate.metrics import NUM_BINS
 from chaosgate.metrics.aggregate import Cell
-from chaosgate.metrics.functional import calibration_bins, effective_counts
 from chaosgate.run.files import config_hash
 from chaosgate.run.outputs import Samples, load_samples
 from chaosgate.study.execute.run import measure, rows_of
@@ -51,7 +52,6 @@ class Network:
         config: The configuration of the training.
         curves: One entry per epoch.
         rows: One per test cell, with all metrics of the study.
-        tests: Keys of ``Run.test_outputs``; a packed run counts for a study with the same tests.
     """
 
     run: str
@@ -64,7 +64,6 @@ class Network:
     config: dict[str, Any]
     curves: list[dict[str, float]]
     rows: list[dict[str, Any]]
-    tests: list[str] = field(default_factory=list)
 
     def by_cell(self, metric: str) -> dict[Cell, float]:
         """A metric of every cell that has it; a row may have no ``nll_T``."""
@@ -83,13 +82,8 @@ class Network:
         return fsum(float(site["energy"]) for site in first["noise_measured"])
 
     @property
-    def temperature(self) -> float | None:
-        """What the logits were divided by for the columns +T; None where none was fitted."""
-        return next(iter(self.by_cell("temperature").values()), None)
-
-    @property
     def fitted_on_test(self) -> bool:
-        """Whether that temperature was fitted on the test images."""
+        """Whether the temperature was fitted on the test images."""
         return any(row.get("temperature_split") == "test" for row in self.rows)
 
     @property
@@ -104,7 +98,7 @@ class Network:
     @property
     def bins(self) -> int:
         """Bins of the ECE."""
-        return int(self.config["model"].get("num_bins", inference.NUM_BINS))
+        return int(self.config["model"].get("num_bins", NUM_BINS))
 
 
 Name = tuple[str, int]  # variant and seed of a network
@@ -112,7 +106,7 @@ Name = tuple[str, int]  # variant and seed of a network
 
 @dataclass(frozen=True)
 class ImageErrors:
-    """What resampling the test images gave; networks without kept outputs are ``nan`` or missing.
+    """Results of resampling the test images; ``nan`` or missing where no outputs were kept.
 
     Args:
         networks: The networks. ``VARIANT+T`` of the reference stands for its metrics after
@@ -121,20 +115,12 @@ class ImageErrors:
         covariance: By column: between networks over resamplings, (networks, networks).
         floors: ECE of a perfectly calibrated network with these confidences: mean and 95th
             percentile, by network and column.
-        reliability: Count, summed confidence, summed correctness and worth in independent images
-            of every bin, (4, bins), by network and clean or corrupted.
-        index: Hash of the numbers of the test images; empty if no outputs were kept.
-        draws: As measured, then for every resampling, by network and column; empty where the study
-            was finished when it was packed.
     """
 
     networks: list[Name]
     bias: dict[Column, Array]
     covariance: dict[Column, Array]
     floors: dict[tuple[Name, Column], Array]
-    reliability: dict[tuple[Name, str], Array]
-    index: str = ""
-    draws: Mapping[tuple[Name, Column], Array] = field(default_factory=dict)
 
     @classmethod
     def of_draws(
@@ -142,16 +128,14 @@ class ImageErrors:
         networks: list[Name],
         draws: Mapping[tuple[Name, Column], Array],
         floors: dict[tuple[Name, Column], Array],
-        reliability: dict[tuple[Name, str], Array],
-        index: str = "",
     ) -> "ImageErrors":
-        """Bias and covariance of the draws."""
+        """Bias and covariance of draws: the measured value, then one for every resampling."""
         bias, covariance, nothing = {}, {}, np.full(1 + inference.RESAMPLES, nan)
         for column in dict.fromkeys(column for _, column in draws):
             stars = np.array([draws.get((name, column), nothing) for name in networks])
             bias[column] = stars[:, 1:].mean(1) - stars[:, 0]
             covariance[column] = np.atleast_2d(np.cov(stars[:, 1:]))
-        return cls(networks, bias, covariance, floors, reliability, index, draws)
+        return cls(networks, bias, covariance, floors)
 
     def of_differences(
         self, column: Column, mine: str, theirs: str, seeds: Sequence[int]
@@ -175,64 +159,39 @@ def cell_of(row: Mapping[str, Any]) -> Cell:
     return Cell(row["corruption"], int(row["severity"]))
 
 
-def collect(study: Study, runs: Sequence[Run], packed: Sequence[Evidence] = ()) -> Evidence:
-    """The finished ones among the runs, in order, then their ensembles.
-
-    Args:
-        study: The study.
-        runs: Its runs.
-        packed: Parts of it (:func:`chaosgate.study.report.packed.load_parts`).
-    """
+def collect(study: Study, runs: Sequence[Run]) -> Evidence:
+    """The finished ones among the runs, in order, then their ensembles."""
     metrics = list(dict.fromkeys([*columns_of(study.metrics), *PLUS_T, *map(scaled, PLUS_T)]))
-    found: dict[str, Network] = {}
-    kept: tuple[dict[Any, Array], ...] = ({}, {}, {})
-    tested: dict[str, str] = {}
+    found: list[Network] = []
+    draws: dict[Any, Array] = {}
+    floors: dict[Any, Array] = {}
+    names, tested = list[Name](), dict[str, str]()
     for run in [run for run in runs if state_of(run).condition == "done"]:
         record = record_of(run.directory, next(iter(run.test_outputs)))
         about = (run.name, run.variant, run.method, run.levels, run.seed, 1, run.checkpoint)
-        of_training = (record["config"], record["curves"])
-        found[run.name] = one = Network(*about, *of_training, rows_of(run), [*run.test_outputs])
+        one = Network(*about, record["config"], record["curves"], rows_of(run))
+        found.append(one)
+        names.append((one.variant, one.seed))
         if (samples := load_samples(run.directory, *run.test_outputs.values())) is not None:
-            own = resampled(samples, (one.variant, one.seed), metrics, one.bins)
-            for all_of, more in zip(kept, own, strict=True):
-                all_of |= more
+            own = resampled(samples, names[-1], metrics, one.bins)
+            draws, floors = draws | own[0], floors | own[1]
             tested[config_hash(samples.index.tolist(), 16)] = run.name
-    draws, floors, reliability = kept
-    for networks, errors in packed:
-        for one in networks:
-            mine, theirs = (
-                [{k: v for k, v in row.items() if isinstance(v, float)} for row in network.rows]
-                for network in (one, found.setdefault(one.run, one))
-            )
-            if mine != theirs:
-                raise ValueError(f"{one.run} was run twice with different numbers; omit one part.")
-        draws, floors = {**errors.draws, **draws}, errors.floors | floors
-        reliability = errors.reliability | reliability
-        tested |= {errors.index: networks[0].run} if errors.index and networks else {}
+        if one.method == study.reference:
+            names.append((f"{one.variant}+T", one.seed))
     if len(tested) > 1:
         raise ValueError(
             f"{' and '.join(tested.values())} were tested on different images, so they cannot be "
             "paired. Remove their `outputs` and `tested` folders and run the study again."
         )
-    if len(bins := {one.bins for one in found.values()}) > 1:
-        raise ValueError(
-            f"ECEs of {' and '.join(map(str, sorted(bins)))} bins cannot be compared. "
-            "Run the study again in another folder."
-        )
-    ordered, names = [found[run.name] for run in runs if run.name in found], []
-    for one in ordered:
-        names.append((one.variant, one.seed))
-        if one.method == study.reference:
-            names.append((f"{one.variant}+T", one.seed))
-    errors = ImageErrors.of_draws(names, draws, floors, reliability, next(iter(tested), ""))
-    return [*ordered, *_ensembles(study, {run.name: run for run in runs}, ordered)], errors
+    ensembles = _ensembles(study, {run.name: run for run in runs}, found)
+    return [*found, *ensembles], ImageErrors.of_draws(names, draws, floors)
 
 
 def resampled(
     samples: Samples, name: Name, metrics: Sequence[str], bins: int
-) -> tuple[dict[Any, Array], dict[Any, Array], dict[Any, Array]]:
-    """Draws and noise floors by network and column, bins of reliability diagrams by part."""
-    groups, floors, reliability = parts_of(samples.cells), {}, {}
+) -> tuple[dict[Any, Array], dict[Any, Array]]:
+    """Draws and noise floors by network and column."""
+    groups, floors = parts_of(samples.cells), {}
     draws = {
         (name, one): v for one, v in inference.resample(samples, groups, metrics, bins).items()
     }
@@ -244,17 +203,11 @@ def resampled(
     }
     scores = {"ece": samples.confidence}
     scores |= {} if samples.scaled is None else {"ece_T": samples.scaled.confidence}
-    for part in (part for part in MAIN if part in groups):
-        pooled = samples.of(sum(map(list, groups[part]), []))  # all cells
-        confidence, correct = map(torch.from_numpy, (pooled.confidence, pooled.correct))
-        sums = calibration_bins(confidence.ravel().double(), correct.ravel(), bins)
-        # an image in several cells is worth less than as many images
-        worth = effective_counts(confidence, correct, bins)
-        reliability[name, part] = np.stack([*sums[:3], worth])
-        for metric, claimed in scores.items():
+    for part, (metric, claimed) in product(MAIN, scores.items()):
+        if part in groups:
             floor = inference.ece_floor(claimed, samples.cells, groups[part], bins)
             floors[name, (part, metric)] = np.array(floor)
-    return draws, floors, reliability
+    return draws, floors
 
 
 # -- deep ensembles of existing runs ---------------------------------------------------------------
@@ -263,28 +216,27 @@ def resampled(
 def _ensembles(
     study: Study, runs: Mapping[str, Run], networks: Sequence[Network]
 ) -> Iterator[Network]:
-    """As many ensembles as the finished seeds of their methods allow, in the order of seeds."""
-    for one in study.ensemble:
-        ready = [network for network in networks if network.method == one.of]
-        ready.sort(key=lambda network: study.seeds.index(network.seed))
-        for k in range(0, len(ready) - one.size + 1, one.size):
-            group = [runs[network.run] for network in ready[k : k + one.size]]
-            kept = [load_samples(run.directory, *run.test_outputs.values()) for run in group]
-            members = [one for one in kept if one is not None and one.logits is not None]
-            if len(members) == one.size:
-                own = _together(members, ready[k].bins)
-                rows = [row | own[cell_of(row)] for row in ready[k].rows if cell_of(row) in own]
-                name = f"{one.of} ensemble x{one.size}"
-                seed, checkpoint = -1 - k // one.size, ready[k].checkpoint
-                about = (seed, one.size, checkpoint, ready[k].config)
-                yield Network("", name, one.of, {}, *about, [], rows)
+    """As many ensembles as the finished seeds of their method allow, in the order of seeds."""
+    if (one := study.ensemble) is None:
+        return
+    ready = [network for network in networks if network.method == one.of]
+    ready.sort(key=lambda network: study.seeds.index(network.seed))
+    for k in range(0, len(ready) - one.size + 1, one.size):
+        first, group = ready[k], [runs[network.run] for network in ready[k : k + one.size]]
+        kept = [load_samples(run.directory, *run.test_outputs.values()) for run in group]
+        members = [own for own in kept if own is not None and own.logits is not None]
+        if len(members) == one.size:
+            own = _together(members, first.bins)
+            rows = [row | own[cell_of(row)] for row in first.rows if cell_of(row) in own]
+            about = (f"{one.of} ensemble x{one.size}", one.of, {}, -1 - k // one.size, one.size)
+            yield Network("", *about, first.checkpoint, first.config, [], rows)
 
 
 def _together(members: Sequence[Samples], bins: int) -> dict[Cell, dict[str, Any]]:
-    """The mean of the members' probabilities as one network, with a temperature of its own."""
+    """The mean of the members' probabilities as one network, with its own temperature."""
     first, mean, truth = members[0], None, None
     held = [member.validation for member in members if member.validation is not None]
-    if len(held) == len(members) and all(np.array_equal(one[2], held[0][2]) for one in held):
+    if len(held) == len(members):
         mean = _mean_log_probability(one[0] for one in held)
         truth = torch.from_numpy(held[0][1]).long()
     logits = _mean_log_probability(member.logits for member in members)
@@ -294,6 +246,6 @@ def _together(members: Sequence[Samples], bins: int) -> dict[Cell, dict[str, Any
 
 
 def _mean_log_probability(logits: Iterable[Array]) -> Tensor:
-    """The logarithm of the mean probability over members, in float64."""
+    """The logarithm of the mean probability over members plus a constant, in float64."""
     each = torch.stack([torch.from_numpy(one).double().log_softmax(-1) for one in logits])
-    return each.logsumexp(0) - log(len(each))
+    return each.logsumexp(0)

@@ -1,4 +1,4 @@
-"""One tidy data frame with everything that a study measured; ``table.csv`` is that frame.
+"""One tidy data frame with all numbers of a study; ``table.csv`` is that frame.
 
 Every line is one number. Terminal, Markdown, LaTeX, HTML and figures are made from it. The columns:
 
@@ -79,11 +79,11 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that a report is made of.
+    """The numbers of a study, and what is compared with what.
 
     Args:
         study: The study.
-        rows: Rows of the table in order; a row without finished seeds is there, too.
+        rows: Rows of the table in order, also those without finished seeds.
         networks: The finished networks.
         images: The errors of their tests.
         by_seed: Values by row, part and metric, each by seed.
@@ -105,7 +105,7 @@ class Results:
 
     @cached_property
     def columns(self) -> list[tuple[str, str]]:
-        """Part and metric of what was tested, in the order of the tables."""
+        """Part and metric of the test results, in the order of the tables."""
         known = {key[1:] for key in self.by_seed}
         parts = dict.fromkeys(part for _, part, metric in self.by_seed if metric == "top1")
         return [one for one in product(parts, columns_of(self.study.metrics)) if one in known]
@@ -117,18 +117,8 @@ class Results:
 
     @cached_property
     def parts(self) -> list[str]:
-        """Clean, corrupted, single corruptions and severities, as far as they were tested."""
+        """Clean, corrupted, single corruptions and severities, if they were tested."""
         return list(dict.fromkeys(part for part, _ in self.columns))
-
-    @property
-    def severities(self) -> list[str]:
-        """Parts of one severity."""
-        return [one for one in self.parts if one.startswith("severity ")]
-
-    @property
-    def corruptions(self) -> list[str]:
-        """The single corruptions."""
-        return [one for one in self.parts if one not in (*MAIN, *self.severities)]
 
     # -- strengths ---------------------------------------------------------------------------------
 
@@ -142,23 +132,18 @@ class Results:
         return row.method not in self.swept or float(row.levels[STRENGTH]) == self.swept[row.method]
 
     @cached_property
-    def by_strength(self) -> dict[str, list[Row]]:
-        """Rows that differ in strength only, by the rest of their name."""
-        groups: defaultdict[str, list[Row]] = defaultdict(list)
-        for row in (row for row in self.rows.values() if STRENGTH in row.levels):
-            rest = [level for axis, level in row.levels.items() if axis != STRENGTH]
-            groups["-".join([row.method, *rest])].append(row)
-        return groups
-
-    @cached_property
     def selected(self) -> dict[str, str | None]:
         """The row with the smallest validation NLL among those that differ in strength only.
 
         The test set is not used. None if a strength or a seed is missing: a selection among the
-        runs that happen to be finished would be no selection.
+        runs that happen to be finished would be misleading.
         """
+        groups: defaultdict[str, list[Row]] = defaultdict(list)
+        for row in (row for row in self.rows.values() if STRENGTH in row.levels):
+            rest = [level for axis, level in row.levels.items() if axis != STRENGTH]
+            groups["-".join([row.method, *rest])].append(row)
         chosen: dict[str, str | None] = {}
-        for name, rows in self.by_strength.items():
+        for name, rows in groups.items():
             nll = {row.variant: self.value(row.variant, *_TRAINING[1]) for row in rows}
             whole = all(len(row.seeds) == len(self.study.seeds) for row in rows)
             missing = not whole or any(map(isnan, nll.values()))
@@ -209,36 +194,32 @@ class Results:
         about = {"compared_to": theirs, "difference": mean(differences), "seeds": len(seeds)}
         return about | found
 
-    def _asked(self, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+    def _asked(self, variants: Iterable[str]) -> tuple[list[Row], list[Row]]:
         """Rows that can be compared, and those named by ``contrast``: if there are none, all."""
+        rows = [self.rows[variant] for variant in variants]
         rows = [row for row in rows if row.seeds and row.reference and row.members == 1]
         return rows, [row for row in rows if row.method in self.study.contrast] or rows
 
-    def pairs(self, variants: Iterable[str]) -> list[tuple[str, str]]:
-        """Two methods at the same levels, each pair once; one of them is named by ``contrast``."""
-        others, asked = self._asked(self.rows[variant] for variant in variants)
-
-        def comparable(mine: Row, theirs: Row) -> bool:
-            both = mine.levels.keys() & theirs.levels.keys() - {STRENGTH}
-            same = all(mine.levels[axis] == theirs.levels[axis] for axis in both)
-            return same and mine.method != theirs.method
-
-        return [
-            (mine.variant, theirs.variant)
-            for k, theirs in enumerate(others)
-            for mine in asked
-            if comparable(mine, theirs) and (theirs not in asked or mine in others[k:])
-        ]
-
     @cached_property
     def contrasts(self) -> list[tuple[str, str]]:
-        """Methods with methods, if there are few pairs, and methods with the reference +T."""
-        pairs = [self.pairs(rows) for rows in self.tables.values()]
-        found = [pair for some in pairs if len(some) <= MOST_PAIRS for pair in some]
-        if any(map(is_scaled, self.metrics)):
-            for row in self._asked(self.rows.values())[1]:
-                if self.rows[row.reference].seeds:
-                    found.append((row.variant, f"{row.reference}+T"))
+        """Methods with methods, if there are few pairs, and methods with the reference +T.
+
+        Each pair of rows is compared once, and only if they have the same levels.
+        """
+        found = []
+        for variants in self.tables.values():
+            rows, asked = self._asked(variants)
+            pairs = []
+            for (k, theirs), mine in product(enumerate(rows), asked):
+                axes = mine.levels.keys() & theirs.levels.keys() - {STRENGTH}
+                same = all(mine.levels[axis] == theirs.levels[axis] for axis in axes)
+                once = theirs not in asked or mine in rows[k:]
+                if same and once and mine.method != theirs.method:
+                    pairs.append((mine.variant, theirs.variant))
+            found += pairs if len(pairs) <= MOST_PAIRS else []
+        for row in self._asked(self.rows)[1]:
+            if self.rows[row.reference].seeds and any(map(is_scaled, self.metrics)):
+                found.append((row.variant, f"{row.reference}+T"))
         return list(dict.fromkeys(found))
 
     @cached_property
@@ -275,12 +256,10 @@ class Results:
         self, kind: str = "mean", variants: Iterable[str] | None = None, **where: str
     ) -> pd.DataFrame:
         """Lines of a kind, of some rows, of a part or metric."""
-        chosen = self.frame.kind == kind
-        for column, value in where.items():
-            chosen &= self.frame[column] == value
-        return self.frame[
-            chosen & (variants is None or self.frame.variant.isin([*(variants or ())]))
-        ]
+        frame = self.frame
+        for column, value in {"kind": kind, **where}.items():
+            frame = frame[frame[column] == value]
+        return frame if variants is None else frame[frame.variant.isin(list(variants))]
 
     def _line(self, kind: str, row: Row, part: str, metric: str, **more: Any) -> dict[str, Any]:
         about = {"kind": kind, "variant": row.variant, "method": row.method, **row.levels}
@@ -311,9 +290,9 @@ class Results:
                 yield self._line("mean", row, part, metric, **found)
 
     def _contrasts(self) -> Iterator[dict[str, Any]]:
-        """Contrasts and planned ones; with every ECE stand the Top-1 and the NLL of the same rows.
+        """Contrasts and planned ones; with every ECE, the Top-1 and the NLL of the same rows.
 
-        A method with swept strengths stands for its selected one in a planned contrast.
+        In a planned contrast, a method with swept strengths stands for its selected one.
         """
         asked = []
         for (mine, theirs), part in product(self.contrasts, MAIN):
@@ -325,8 +304,7 @@ class Results:
                 names = contrast.removesuffix("+T").split(" - ")
                 mine, theirs = (n if n in self.rows else self.selected.get(n) or n for n in names)
                 theirs += "+T" * contrast.endswith("+T")
-                part, metric = endpoint.split(" ", 1)
-                asked.append(("planned", mine, theirs, part, metric))
+                asked.append(("planned", mine, theirs, *endpoint.split(" ")))
         for kind, mine, theirs, part, metric in asked:
             plain = theirs.removesuffix("+T")
             if mine in self.rows and plain in self.rows:
@@ -360,10 +338,10 @@ def results_of(study: Study, evidence: Evidence, runs: Sequence[Run] = ()) -> Re
     """
     networks, images = evidence
     axes, columns = study.axes_of(study.reference), columns_of(study.metrics)
-    by_seed: dict[tuple[str, str, str], dict[int, float]] = {}
+    by_seed: defaultdict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
     for one in networks:
         for column, value in _values(one, columns).items():
-            by_seed.setdefault((one.variant, *column), {})[one.seed] = value
+            by_seed[one.variant, *column][one.seed] = value
     rows: dict[str, Row] = {}
     every: list[Run | Network] = [*runs, *networks]
     for run in every:
@@ -378,20 +356,19 @@ def results_of(study: Study, evidence: Evidence, runs: Sequence[Run] = ()) -> Re
 
 
 def _values(one: Network, metrics: Sequence[str]) -> dict[tuple[str, str], float]:
-    """All numbers of a network by part and metric; of every part of which it has all cells."""
-    found = {}
-    groups = parts_of(one.by_cell("top1"))
+    """All numbers of a network by part and metric; of every part with all its cells."""
+    found, accuracy = {}, one.by_cell("top1")
+    groups = parts_of(accuracy)
+    if CORRUPTED in groups:  # refuses a hole in the grid of corruptions and severities
+        aggregate_cells(accuracy)
     for metric in dict.fromkeys([*metrics, "nll", "ece", "confidence"]):
         values = one.by_cell(metric)
-        for part, corruptions in groups.items():
-            cells = [cell for own in corruptions for cell in own]
-            if all(cell in values for cell in cells) and (one.members == 1 or part in MAIN):
-                found[part, metric] = mean(mean(values[c] for c in own) for own in corruptions)
-                if part == CORRUPTED:  # refuses a hole in the grid of corruptions and severities
-                    found[part, metric] = aggregate_cells({cell: values[cell] for cell in cells})
+        for part in [part for part in groups if one.members == 1 or part in MAIN]:
+            if all(cell in values for own in groups[part] for cell in own):
+                found[part, metric] = mean(mean(values[c] for c in own) for own in groups[part])
     found["train", "energy"] = one.energy
     if one.members == 1:
         found["train", "validation_nll"] = one.validation_nll
-    if one.temperature is not None:
-        found["test" if one.fitted_on_test else "validation", "temperature"] = one.temperature
+    for temperature in list(one.by_cell("temperature").values())[:1]:
+        found["test" if one.fitted_on_test else "validation", "temperature"] = temperature
     return found

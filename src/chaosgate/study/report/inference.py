@@ -35,14 +35,14 @@ networks and says nothing about another training, so nothing is marked.
 from collections.abc import Iterator, Mapping, Sequence
 from math import exp, fsum, isfinite, log, log1p, sqrt
 from statistics import stdev
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import digamma, ndtri, polygamma, stdtrit
 
-from chaosgate.metrics import NUM_BINS as NUM_BINS  # collect takes it from here
+from chaosgate.metrics import NUM_BINS
 from chaosgate.metrics.aggregate import Cell
 from chaosgate.run.outputs import Samples
 
@@ -51,7 +51,6 @@ _AT_A_TIME = 100  # bounds the memory: 40 MB for 50,000 images
 LEVEL = 0.95
 Floats = NDArray[np.float64]
 Groups = Mapping[str, Sequence[Sequence[Cell]]]
-Key = TypeVar("Key")
 
 
 def interval_of(
@@ -136,13 +135,13 @@ def prior(variances: Sequence[float], df: int) -> tuple[float, float]:
     return min(2 * y, most), float(np.exp(logs.mean() + digamma(y) - log(y)))
 
 
-def holm(p_values: Mapping[Key, float]) -> set[Key]:
+def holm(p_values: Mapping[Any, float]) -> set[Any]:
     """The hypotheses that Holm's method rejects: any of them wrongly with probability at most 5 %.
 
     >>> sorted(holm({"a": 0.01, "b": 0.04, "c": 0.03}))
     ['a']
     """
-    rejected: set[Key] = set()
+    rejected = set()
     for k, (key, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
         if p > (1 - LEVEL) / (len(p_values) - k):
             break

@@ -1,9 +1,7 @@
-"""What stands around the tables: verdict, strengths at the edge of a grid, at most eight notes."""
-
-from collections import Counter
+"""The text around the tables: verdict, strengths at the edge of a grid, at most eight notes."""
 
 from chaosgate.study.plan.study import STRENGTH, Sweep
-from chaosgate.study.report.frame import MOST_PAIRS, Results
+from chaosgate.study.report.frame import Results
 from chaosgate.study.report.names import CLEAN, MAIN, PRIMARY, better, is_scaled, title
 from chaosgate.study.report.render import render
 from chaosgate.study.report.views import change
@@ -22,9 +20,9 @@ def verdict(results: Results) -> list[str]:
     metric = PRIMARY if PRIMARY in results.metrics else "nll"
     variants = list(results.tables.values())[:2][-1]  # at their selected strengths
     own = results.lines(variants=variants, part=CLEAN, metric=metric)
-    groups = own[own.p.notna()].replace({"mark": {"": UNCLEAR}}).groupby("mark").variant
-    found = "; ".join(f"{mark}: {', '.join(names)}" for mark, names in groups)
-    return [f"Clean {title(metric)} against {_reference(results)}: {found}."] if found else []
+    groups = own[own.p.notna()].groupby("mark").variant
+    found = "; ".join(f"{mark or UNCLEAR}: {', '.join(names)}" for mark, names in groups)
+    return [f"Clean {title(metric)} against {results.study.reference}: {found}."] if found else []
 
 
 def edges(results: Results) -> list[str]:
@@ -36,8 +34,7 @@ def edges(results: Results) -> list[str]:
         value = float(row.levels[STRENGTH])
         if (more := value_to_add(results.study.strength[row.method], value)) is not None:
             found.append(
-                f"{name}: the selected strength {value:g} is the "
-                f"{'largest' if more > value else 'smallest'} that was tried. "
+                f"{name}: the selected strength {value:g} is at the edge of its grid. "
                 f"Add {more:g} to strength.{row.method}.values and run the study again."
             )
     return found
@@ -65,41 +62,27 @@ def value_to_add(sweep: Sweep, chosen: float) -> float | None:
 
 
 def notes(results: Results) -> list[str]:
-    """What the numbers are, in at most seven lines; an eighth is about the plan."""
+    """Explanations of the numbers, in at most seven lines; an eighth is about the plan."""
     frame, rows, study = results.frame, list(results.rows.values()), results.study
     tested = frame[frame.part.isin(MAIN) & frame.p.notna() & frame.metric.map(better).ne("")]
     short = [row for row in rows if row.members == 1 and len(row.seeds) < len(study.seeds)]
     first_rows = [network.rows[0] for network in results.networks]
+    single = [part for part in results.parts if part not in MAIN]
+    severities = [part.removeprefix("severity ") for part in single if part[:9] == "severity "]
     text = render(
         "notes.txt",
         study=study,
-        results=results,
         rows=rows,
         first=results.networks[0] if results.networks else None,
         values_of=lambda key: list(dict.fromkeys(str(row.get(key)) for row in first_rows)),
-        reference=_reference(results),
         unfinished=[row.variant for row in short],
         over=list(dict.fromkeys(one for one in frame.over if one)),
         compared=(tested.kind == ("mean" if study.planned is None else "planned")).sum(),
-        too_many=any(len(results.pairs(one)) > MOST_PAIRS for one in results.tables.values()),
+        corruptions=len(single) - len(severities),
+        severities=severities,
         scaled=any(map(is_scaled, results.metrics)),
         collapsed=any(part in MAIN for _, part in results.collapsed),
-        votes=_votes(results),
+        swept=results.swept,
+        unselected=[name for name, chosen in results.selected.items() if chosen is None],
     )
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
-
-
-def _reference(results: Results) -> str:
-    axes = " and ".join(results.study.axes_of(results.study.reference))
-    return f"{results.study.reference} at the same {axes}" if axes else results.study.reference
-
-
-def _votes(results: Results) -> dict[str, str]:
-    """What each seed alone would have selected among strengths."""
-    found = {}
-    for name, rows in results.by_strength.items():
-        if rows[0].method in results.swept and len(rows) > 1:
-            own = results.lines("seed", [row.variant for row in rows], metric="validation_nll")
-            best = own.loc[own.groupby("seed").value.idxmin(), STRENGTH]
-            found[name] = ", ".join(f"{one} ({many})" for one, many in Counter(best).most_common())
-    return found

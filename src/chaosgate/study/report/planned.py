@@ -1,6 +1,5 @@
 """The plan of a study, noted before its first run, and whether it changed afterwards."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,28 +9,23 @@ from chaosgate.study.plan.study import Study
 NOTE = "planned.json"
 
 
-def note_plan(study: Study, folder: Path, finished: int, packed: Sequence[Path] = ()) -> None:
+def note_plan(study: Study, folder: Path, finished: int) -> None:
     """Keep the plan and its hash beside the study's report, once: a second call changes nothing.
 
     Args:
         study: The study; without ``planned:`` nothing is kept.
         folder: Of the report.
-        finished: Runs that were finished already.
-        packed: Parts of the study; their note stays the one from before the first run.
+        finished: Number of runs that were already finished.
     """
-    if study.planned is None:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    notes = [read_json(one / NOTE) for one in [folder, *packed] if (one / NOTE).exists()]
-    if len({note["sha256"] for note in notes}) > 1:
-        raise ValueError(f"{folder} and the packed parts have different plans: separate studies.")
-    content = _content(study)
-    new = {"sha256": config_hash(content, 64), "finished_before": finished, "plan": content}
-    write_json(folder / NOTE, [*notes, new][0])
+    if study.planned is not None and not (folder / NOTE).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        content = _content(study)
+        note = {"sha256": config_hash(content, 64), "finished_before": finished, "plan": content}
+        write_json(folder / NOTE, note)
 
 
 def plan_note(study: Study, folder: Path) -> str:
-    """What a report says about the plan: its hash, and what changed; empty without a plan."""
+    """The report's line about the plan: its hash, and what changed; empty without a plan."""
     if study.planned is None:
         return ""
     claims = f"Planned: {' '.join(study.planned.claims)} Refuted if: {study.planned.refuted_if}"
@@ -43,7 +37,7 @@ def plan_note(study: Study, folder: Path) -> str:
     if note["finished_before"]:
         when = f"after {note['finished_before']} runs had finished"
     said = f"{claims} The plan (sha256 {note['sha256'][:12]}) was noted {when}"
-    if not changed and note["sha256"] == config_hash(content, 64):
+    if note["sha256"] == config_hash(content, 64):
         return f"{said} and has not changed."
     return f"{said}. Changed since: {', '.join(changed) or 'the note itself'}."
 

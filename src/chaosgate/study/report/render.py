@@ -21,23 +21,17 @@ _TEX = str.maketrans(
         **{"†": r"$^\dagger$", "‡": r"$^\ddagger$", "§": r"$^\S$", "≤": r"$\le$"},
     }
 )
-_TEX_SYNTAX: dict[str, Any] = {
-    **{"block_start_string": "<%", "block_end_string": "%>"},
-    **{"variable_start_string": "<<", "variable_end_string": ">>"},
-    **{"comment_start_string": "<#", "comment_end_string": "#>"},
-}
 
 
 def escape_latex(text: object) -> str:
     r"""Plain text for LaTeX.
 
     >>> escape_latex("defocus_blur, 5 %: -.020 ± 0.001 ✓")
-    'defocus\\_blur, 5 \\%: $-$.020$\\pm$0.001$^{+}$'
+    'defocus\\_blur, 5 \\%: $-$.020 $\\pm$ 0.001 $^{+}$'
     """
     if isinstance(text, Markup):  # marked as safe in the template
         return str(text)
-    plain = re.sub(r" ?(±) ?| ([✓✗↑↓])", lambda found: found[1] or found[2], str(text))
-    return re.sub(r"(?<![\w\\-])-(?=[.\d])", "$-$", plain.translate(_TEX))
+    return re.sub(r"(?<![\w\\-])-(?=[.\d])", "$-$", str(text).translate(_TEX))
 
 
 def escape_markdown(text: object) -> str:
@@ -59,9 +53,7 @@ def render(template: str, **content: Any) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        **(_TEX_SYNTAX if kind == "tex" else {}),
     )
-    environment.filters["anchor"] = lambda heading: heading.lower().replace(" ", "-")
     return environment.get_template(template).render(**content)
 
 
@@ -74,17 +66,13 @@ def print_view(view: View, console: Console) -> None:
         below = "".join(f"\n{line}" for line in cell.below)
         return shown.append(below, style=f"not bold {color or 'dim'}")
 
-    columns = {head: [*map(text, cells)] for head, cells in view.cells.items()}
-    while columns:
+    fitting = max(1, (console.width - 28) // (3 + max([16, *map(len, view.cells)])))
+    for start in range(0, len(view.cells.columns), fitting):
+        shown = view.cells.iloc[:, start : start + fitting]
         grid = Table(title=Text(view.title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         grid.add_column(Text(view.first), max_width=28, overflow="fold")
-        left, shown = console.width - 28, list[list[Text]]()
-        for head, cells in list(columns.items()):
-            left -= 3 + max(console.measure(one).maximum for one in [Text(head), *cells])
-            if shown and left < 0:
-                break
+        for head in shown:
             grid.add_column(Text(head), justify="right", no_wrap=True)
-            shown.append(columns.pop(head))
-        for name, *row in zip(view.cells.index, *shown, strict=True):
-            grid.add_row(Text(str(name), overflow="fold"), *row)
+        for name, row in shown.iterrows():
+            grid.add_row(Text(str(name), overflow="fold"), *map(text, row))
         console.print(grid)

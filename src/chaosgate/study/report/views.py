@@ -1,4 +1,4 @@
-"""What a report shows: pivots of the frame, a cell for every number. Every format prints these."""
+"""The tables of a report: pivots of the frame, a cell for every number. Every format has them."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -79,26 +79,24 @@ def change(line: Any) -> tuple[str, ...]:
     return (f"{middle} {MARKS.get(line.mark, '')}".strip(), *ends)
 
 
-def _pivot(
-    lines: pd.DataFrame, name: Callable[[Any], str], cell: Callable[[Any], Cell], empty: str = ""
+def _table(
+    lines: pd.DataFrame, name: Callable[[Any], str], cell: Callable[[Any], Cell], missing: str = ""
 ) -> pd.DataFrame:
     """Cells by name of the row and head of the column, in the order in which they first appear."""
     found: dict[str, dict[str, Cell]] = {}
     for line in lines.itertuples():
         column = f"{line.part} " * (line.kind != "mean") + head(line.metric)
         found.setdefault(column, {})[name(line)] = cell(line)
-    names = list(dict.fromkeys(map(name, lines.itertuples())))
-    return pd.DataFrame(
-        {c: [own.get(one, Cell(empty)) for one in names] for c, own in found.items()}, names
-    )
+    table = pd.DataFrame(found, dict.fromkeys(map(name, lines.itertuples())), dtype=object)
+    return table.map(lambda one: one if isinstance(one, Cell) else Cell(missing))
 
 
 def views(results: Results) -> list[View]:
     """All tables of a report, without those of the paper."""
     found, asked = [], len(results.study.seeds)
 
-    def differences(name: str, kind: str, pairs: list[str] | None = None) -> View:
-        """Differences between rows: with every ECE stand Top-1 and NLL."""
+    def differences(name: str, lines: pd.DataFrame) -> View:
+        """Differences between rows: with every ECE, the Top-1 and the NLL."""
 
         def row_name(line: Any) -> str:
             fewer = f" ({line.seeds} of {asked})" * (line.seeds < asked)
@@ -108,15 +106,16 @@ def views(results: Results) -> list[View]:
             text, *below = change(line) or (MISSING,)
             return Cell(text, tuple(below), mark=line.mark)
 
-        return View(name, "difference", _pivot(results.lines(kind, pairs), row_name, cell))
+        return View(name, "difference", _table(lines, row_name, cell))
 
     for name, variants in results.tables.items():
         parts = [part for part in MAIN if part in results.parts]
         found += [result_view(results, f"{name}, {part}", variants, part) for part in parts]
-        inside = [(a, b) for a, b in results.contrasts if {a, b.removesuffix("+T")} <= {*variants}]
-        pairs = [f"{a} - {b}" for a, b in inside]
-        found.append(differences(f"{name}: contrasts", "contrast", pairs))
-    found.append(differences("planned contrasts", "planned"))
+        inside = [
+            f"{a} - {b}" for a, b in results.contrasts if {a, b.removesuffix("+T")} <= {*variants}
+        ]
+        found.append(differences(f"{name}: contrasts", results.lines("contrast", inside)))
+    found.append(differences("planned contrasts", results.lines("planned")))
     return [view for view in found if len(view.cells)]
 
 
@@ -124,7 +123,6 @@ def result_view(results: Results, name: str, variants: Sequence[str], part: str)
     """A row per method, a column per metric: mean, difference to the reference, its interval."""
     own, asked = results.lines(variants=variants, part=part), len(results.study.seeds)
     best = {metric: best_of(results, variants, part, metric) for metric in own.metric.unique()}
-    more = [results.lines(variants=variants, metric=one) for one in ("temperature", "energy")]
 
     def row_name(line: Any) -> str:
         row = results.rows[line.variant]
@@ -138,9 +136,10 @@ def result_view(results: Results, name: str, variants: Sequence[str], part: str)
         bold = best.get(line.metric) == line.variant
         return Cell(number(line.value, line.sd) + flag, change(line), bold, line.mark)
 
+    more = [results.lines(variants=variants, metric=one) for one in ("temperature", "energy")]
     lines = pd.concat([own, *(one[one.value.notna()] for one in more)])
-    table, known = _pivot(lines, row_name, cell, MISSING), own[own.floor.notna()]
-    if len(known):
+    table = _table(lines, row_name, cell, MISSING)
+    if len(known := own[own.floor.notna()]):
         table.loc["noise floor"] = [Cell()] * len(table.columns)
         for metric, floors in known.groupby("metric").floor:
             ends = dict.fromkeys(map(number, (floors.min(), floors.max())))
@@ -171,12 +170,12 @@ def best_of(results: Results, variants: Sequence[str], part: str, metric: str) -
 
 
 def paper_view(name: str, results: Results | None = None) -> View:
-    """A table of the paper in its rows, columns and digits; with results, our numbers stand first.
+    """A table of the paper in its rows, columns and digits; with results, our numbers come first.
 
-    What we do not have is a dash.
+    A dash means that we have no number.
     """
     data = paper_data()[name]
-    rows, by, label = data["rows"], data["by"], data["label"]
+    rows, by = data["rows"], data["by"]
     names = [ROW_TITLES.get(str(row), str(row)) for row in rows]
     table: dict[str, list[Cell]] = {}
     if any("g" in cells for cells in rows.values()):
@@ -186,23 +185,23 @@ def paper_view(name: str, results: Results | None = None) -> View:
         method, percent = suffix * (by == "corruption"), suffix == "percent"
         of_method = f" ({ROW_TITLES[method]})" if method else ""
         shown = head(metric).replace(" ", " (%) " if percent else " ") + of_method
-        if results is not None:
-            table[shown] = []
-            for row, variant in zip(rows, _variants(results, data, method), strict=True):
-                part = row if method else data["part"]
-                own = results.lines(variants=[variant], part=part, metric=metric)
-                mean, sd = own[["value", "sd"]].mean() * (100 if percent else 1)
-                table[shown].append(Cell(number(mean, sd, decimals=decimals)))
-            shown += " paper"
-        table[shown] = [Cell(number(*cells[column], decimals=decimals)) for cells in rows.values()]
+        paper = [Cell(number(*cells[column], decimals=decimals)) for cells in rows.values()]
+        if results is None:
+            table[shown] = paper
+            continue
+        table[shown], table[f"{shown} paper"] = [], paper
+        for row, variant in zip(rows, _variants(results, data, method), strict=True):
+            part = row if method else data["part"]
+            own = results.lines(variants=[variant], part=part, metric=metric)
+            mean, sd = own[["value", "sd"]].mean() * (100 if percent else 1)
+            table[shown].append(Cell(number(mean, sd, decimals=decimals)))
     if results is not None:
         for k, variant in enumerate(_variants(results, data)):
             names[k] += COLLAPSED * ((variant, data["part"]) in results.collapsed)
         if size := results.study.size:  # must not be mistaken for the paper's numbers
             name += f", {size} size{' on synthetic images' * results.study.synthetic}"
-            label += f"_{size}"
     first = "g" if by == STRENGTH else by.capitalize()
-    return View(name, first, pd.DataFrame(table, names), label)
+    return View(name, first, pd.DataFrame(table, names), data["label"])
 
 
 def _variants(results: Results, data: Mapping[str, Any], method: str = "") -> list[str]:
