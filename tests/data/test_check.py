@@ -35,9 +35,11 @@ def twins(ant):
     (ant.parent / "more").rename(ant.parent / "Ant")
 
 
-def copied(ant, split):
+def copied(ant, split, write=lambda source, target: target.write_bytes(source.read_bytes())):
     splits = ImageFolder(str(ant.parent)).list_images("fit")
-    splits[split].paths[-1].write_bytes(splits["train"].paths[0].read_bytes())
+    source, target = splits["train"].paths[0], splits[split].paths[-1]
+    target.unlink()
+    write(source, target)
 
 
 def damaged(ant):
@@ -58,6 +60,7 @@ DEEP = np.arange(65536, dtype=np.uint16).reshape(256, 256)
 FLOATS = np.random.default_rng(0).random((20, 30), dtype=np.float32)
 KINDS = {
     "heic": (lambda ant: (ant / "a.heic").write_bytes(HEIC), "1 images are not read"),
+    "avif": (lambda ant: Image.open(ant / "00.jpg").save(ant / "a.avif"), "a.avif"),
     "jfif": (lambda ant: (ant / "00.jpg").rename(ant / "a.JFIF"), "a.JFIF"),
     "deep png": (saved(DEEP, "deep.png"), "1 images saturate"),
     "float tiff": (saved(FLOATS, "a.tif"), "1 images become black"),
@@ -65,6 +68,7 @@ KINDS = {
     "empty class": (lambda ant: (ant.parent / "cat").mkdir(), "no images in 1 class folder(s)"),
     "twins": (twins, "1 folder names differ only in case"),
     "copied": (lambda ant: copied(ant, "test"), "1 pairs of copies are in two splits"),
+    "hard link": (lambda ant: copied(ant, "test", os.link), "1 pairs of copies are in two splits"),
     "two labels": (lambda ant: copied(ant, "train"), "1 pairs of copies have two labels"),
     "damaged": (damaged, "2 of 24 images"),
     "not utf8": (not_utf8, r"caf\udce9.jpg"),

@@ -1,5 +1,6 @@
 """Folders of image files in every layout and with every fault, and the recipe that they get."""
 
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -183,3 +184,16 @@ def test_the_recipe_follows_the_size_of_the_images_unless_it_is_named(
     assert val.shape[1:] == (3, image_size, image_size)
     if size == (resize, resize):  # small images are tested as they are
         assert torch.equal(val, torch.stack(list(map(decode, data.listings["val"].paths))))
+
+
+def test_predict_names_files_whose_names_are_not_utf8(command, configs, tmp_path):
+    ant = write_classes(tmp_path / "photos", 12) / "ant"
+    for number, path in enumerate(ant.glob("*")):
+        os.rename(path, os.fsencode(ant) + b"/caf\xe9%d.jpg" % number)
+    words = "--data=chaosgate.ImageFolder --data.root=photos --data.image_size=32 --run_dir=run"
+    words += " --data.num_workers=0 --data.batch_size=8 --trainer.max_epochs=1"
+    small = "--model.backbone_args={channels: [8, 8, 8, 8]}"
+    for action in ("fit", "predict"):
+        status, _, err = command(action, *configs("base"), *words.split(), small)
+        assert status == 0, err
+    assert Path("run/predictions.csv").read_text().count("ant/caf\\xe9") == 2
