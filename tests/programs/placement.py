@@ -69,21 +69,17 @@ def prepare(model, x, shift=1.0):
     for m in biased if 2 * len(biased) > len(convolutions) else norms:
         if m.bias is not None:
             m.bias += shift
-    momenta = [m.momentum for m in norms]
     for m in norms:
         m.momentum = 1.0
     model.train()(torch.cat([x, patched(x[:1])]))
-    for m, momentum in zip(norms, momenta, strict=True):
-        m.momentum = momentum
     return model.eval().requires_grad_(False)
 
 
 def tensors(value):
     if isinstance(value, torch.Tensor):
         return [value] if value.is_floating_point() else []
-    parts = value.values() if isinstance(value, dict) else value
-    parts = parts if isinstance(value, dict | list | tuple) else ()
-    return [t for part in parts for t in tensors(part)]
+    parts = list(value.values()) if isinstance(value, dict) else value
+    return [t for part in parts for t in tensors(part)] if isinstance(parts, list | tuple) else []
 
 
 def forward(model, x):
