@@ -11,10 +11,10 @@ Designed internal noise for neural networks: train with it, test calibration, co
   strength   what noise of each strength does to a network: chaosgate strength runs/RUN
   verify     check the paper's statements on the shipped gates: chaosgate verify --grid 7 7
   design     derive a gate from the properties you ask for: chaosgate design
-  probe      what gates do at each stage of a network: chaosgate probe resnet18
+  probe      what gates do at each stage of a network: chaosgate probe runs/RUN
   audit      every source of noise in a network, and whether it acts: chaosgate audit resnet50
   sites      where in a network a gate can go, and its effect: chaosgate sites resnet50
-  data       check a folder, corrupt images, download sets: chaosgate data check FOLDER
+  data       check a folder, corrupt images, fetch ImageNet-C: chaosgate data check FOLDER
   explore    write a page with sliders: field, gate, features, energy
   export     a network for timm, onnxruntime or torch: chaosgate export runs/RUN --to net.onnx
   configs    the configuration files that come with the package: chaosgate configs

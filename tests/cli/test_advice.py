@@ -8,6 +8,7 @@ import torch
 import chaosgate as cg
 from chaosgate.cli import study
 from chaosgate.study import load_study
+from tests.data.photos import write_val
 from tests.inject.networks import small_resnet
 
 
@@ -34,7 +35,8 @@ def test_the_advice_is_the_strongest_that_keeps_most_predictions():
 
 
 def test_the_command_prints_a_table_and_draws_it(command):
-    status, out, err = command("strength", "resnet10t", "--count", 4)
+    write_val(Path("photos"), 4, size=(90, 80))
+    status, out, err = command("strength", "resnet10t", "--images", "photos")
     assert status == 0 and "orderings" in out and Path("strength.png").is_file(), err
 
 

@@ -38,7 +38,7 @@ def test_help_takes_half_a_second_and_imports_no_torch():
         ("data chek photos", 2, ["'data check'"]),
         ("sites resnet18 --image-size 64", 2, ["--image-size", "--image_size"]),
         ("design --no_drift never", 2, ["no_drift", "never", "sample"]),
-        ("data download oxford-pets", 2, ["required: to"]),
+        ("data download noise", 2, ["required: to"]),
         ("probe resnet18 --count 0", 2, ["count", "0"]),
         ("study run quickstart --trainer.max_epochs 1", 2, ["trainer.max_epochs", "overrides"]),
         ("configs copy noise/gcx", 1, ["noise/gcx", "'noise/gch'"]),

@@ -103,13 +103,13 @@ def test_an_archive_is_fetched_checked_by_its_digest_and_unpacked(
     (tmp_path / "www").mkdir()
     with tarfile.open(path := tmp_path / "www" / "noise.tar", "w") as archive:
         archive.add(whole / "gaussian_noise", "noise/gaussian_noise")
-    words = ["data", "download", "imagenet-c-noise", "--to", str(tmp_path / "to")]
+    words = ["data", "download", "noise", "--to", str(tmp_path / "to")]
     handler = partial(SimpleHTTPRequestHandler, directory=path.parent)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setattr(imagenet_c, "URL", f"http://127.0.0.1:{server.server_port}")
         assert main(words) == 1
-        assert "imagenet-c-noise: File not found or corrupted" in capsys.readouterr().err
+        assert "File not found or corrupted" in capsys.readouterr().err
         monkeypatch.setitem(imagenet_c.MD5, "noise", hashlib.md5(path.read_bytes()).hexdigest())
         assert main(words) == 0
         server.shutdown()

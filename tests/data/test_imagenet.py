@@ -104,8 +104,8 @@ def test_all_cells_and_clean_images_come_in_one_pass_as_they_are_on_disk(copies,
 @pytest.mark.parametrize(
     ("corruptions", "severities", "message"),
     [
-        (["fog", "snow"], [1, 2], r"3 of 4 cells: fog 1, snow 1, snow 2\. .*imagenet-c-weather"),
-        ("paper", [1, 2, 3, 4, 5], "33 of 35 cells.*imagenet-c-blur imagenet-c-digital"),
+        (["fog", "snow"], [1, 2], r"3 of 4 cells: fog 1, snow 1, snow 2\. .*Fetch weather"),
+        ("paper", [1, 2, 3, 4, 5], "33 of 35 cells.*Fetch blur digital"),
     ],
 )
 def test_missing_cells_are_all_listed_before_the_run_starts(

@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy
 
 import chaosgate as cg
 from chaosgate.metrics import CellMetrics, temperature_scaling
-from chaosgate.run.files import file_hash
-from chaosgate.run.rows import RecordTest, merge_rows
+from chaosgate.run.files import file_hash, write_lines
+from chaosgate.run.rows import RecordTest
 
 CELLS = {"corruptions": ["pixelate"], "severities": [1, 5]}
 ORIGIN = {"noise": {"gate": None}}
@@ -120,15 +120,11 @@ def test_a_set_without_validation_images_takes_the_temperature_of_an_earlier_tes
     trainer = Trainer(accelerator="cpu", logger=False)
     trainer.strategy.connect(network)
     trainer.save_checkpoint(checkpoint)
-    about = {"temperature_split": "validation", "temperature_n": 7, "severity": 1, **ORIGIN}
-    mine = {"checkpoint": file_hash(checkpoint), **about}
-    rows = [{**mine, "temperature": 1.5}, {**mine, "temperature": None}]
+    known = {"checkpoint": file_hash(checkpoint), "temperature": 1.5, **ORIGIN}
+    known |= {"temperature_split": "validation", "temperature_n": 7}
     others = {"checkpoint": "another"}, {"noise": {"gate": "another"}}
-    rows += [{**mine, **other, "temperature": 9.0} for other in others]
-    rows = [{**row, "corruption": f"of row {number}"} for number, row in enumerate(rows)]
-    for known, value in ((rows, 1.5), (rows[1:], None)):
-        (tmp_path / "results.jsonl").unlink(missing_ok=True)
-        merge_rows(tmp_path / "results.jsonl", known)
+    for other, value in (({}, 1.5), *((other, None) for other in others)):
+        write_lines(tmp_path / "results.jsonl", [known | other])
         run_test(tmp_path, network, ForTesting(corruptions=None), ckpt_path=checkpoint)
         assert network.test_rows[0]["temperature"] == value
 

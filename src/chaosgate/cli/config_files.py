@@ -134,8 +134,6 @@ def _has_noise(values: Mapping[str, Any]) -> bool:
 
 def suggestion(message: str, parser: ArgumentParser) -> str:
     """What was probably meant by a wrong key or name in a message of jsonargparse."""
-    if "arguments are required: data" in message:
-        return "Name the images, e.g. -c data/fashion_mnist. 'chaosgate configs' lists the files."
     if "is not allowed, denied by" in message:
         return "A configuration may not name this; --allow MODULE allows a module you trust."
     if not (wrong := _WRONG.search(message)):

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from jsonargparse.typing import NonNegativeInt, PositiveInt
-
-import chaosgate as cg
 
 
 def check(root: Path) -> int:
@@ -87,34 +85,20 @@ def corrupt(
     print(f"Test on it: -c data/imagenet_c --data.root {target}  (results say it was generated)")
 
 
-def download(name: str, *, to: Path) -> None:
-    """Download a public set through torchvision, which checks its digest and unpacks it.
+def download(archive: Literal["noise", "blur", "weather", "digital", "extra"], *, to: Path) -> None:
+    """Download an archive of ImageNet-C, check its digest and unpack it.
 
-    Names: fashion-mnist, cifar-10, cifar-100, oxford-pets, and the archives of ImageNet-C:
-    imagenet-c-noise, imagenet-c-blur, imagenet-c-weather, imagenet-c-digital, imagenet-c-extra (the
-    paper's corruptions need noise, blur and digital).
+    The paper's corruptions need noise, blur and digital. Other public sets are downloaded in
+    training, by --data.download true.
 
     Examples:
-      chaosgate data download imagenet-c-noise --to FOLDER
+      chaosgate data download noise --to FOLDER
 
     Args:
-        name: Of the set or archive.
+        archive: Of the release.
         to: Folder to unpack into.
     """
-    from chaosgate.data.imagenet_c import MD5, download_group
-    from chaosgate.run.files import did_you_mean
+    from chaosgate.data.imagenet_c import download_group
 
-    sets: dict[str, Any] = {"fashion-mnist": cg.FashionMNIST, "cifar-10": cg.CIFAR10}
-    sets |= {"cifar-100": cg.CIFAR100, "oxford-pets": cg.OxfordPets}
-    groups = {f"imagenet-c-{group}": group for group in MD5}
-    target = to.expanduser()
-    if name not in {*sets, *groups}:
-        raise ValueError(f"no set {name!r}. {did_you_mean(name, [*sets, *groups])}")
-    try:
-        if name in groups:
-            download_group(groups[name], target)
-        else:
-            sets[name](str(target), download=True).prepare_data()
-    except RuntimeError as error:
-        raise ValueError(f"{name}: {error}") from error  # torchvision does not name the file
-    print(f"{name} is in {target}.")
+    download_group(archive, to.expanduser())
+    print(f"{archive} is in {to}.")

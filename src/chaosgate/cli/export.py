@@ -63,9 +63,7 @@ def export(network: str, *, to: Path) -> None:
     else:
         torch.save(state, to)
     beside.write_text(dumps(about, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    print(f"{to}: {source.file}, for images of {'x'.join(map(str, shape))}")
-    known = ("classes", "normalisation", "temperature", "test")
-    print(f"{beside}: {', '.join(key if about[key] else f'no {key}' for key in known)}")
+    print(f"{to} and {beside}: {source.file}, for images of {'x'.join(map(str, shape))}")
 
 
 def _onnx(model: "nn.Module", shape: tuple[int, ...]) -> bytes:

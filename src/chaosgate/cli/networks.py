@@ -76,12 +76,12 @@ def probe(
       chaosgate probe runs/MY_RUN                    a run, on its own validation images
       chaosgate probe model.ckpt --images photos/    a checkpoint, on any folder of images
       chaosgate probe resnet50 --arguments pretrained=true --images photos/
-      chaosgate probe resnet18 --stages L2 L4 --energy 0.11    the energy of dropout with p = 0.1
+      chaosgate probe runs/MY_RUN --stages L2 L4 --energy 0.11   as much as dropout with p = 0.1
 
     Args:
         network: A run directory, a checkpoint file, or the name of a timm model.
         arguments: NAME=VALUE for timm.create_model.
-        images: Folder of images (the run's own, else Fashion-MNIST).
+        images: Folder of images (those of the run).
         count: Number of images, evenly spaced among those available.
         image_size: Side in pixels (what the network was made for).
         stages: L1 to L4, or names of modules.
@@ -168,7 +168,7 @@ def strength(
         network: A run directory, a checkpoint file, or the name of a timm model.
         stage: L1 to L4, or a module.
         arguments: NAME=VALUE for timm.create_model.
-        images: Folder of images (the run's own, else Fashion-MNIST).
+        images: Folder of images (those of the run).
         count: Number of images.
     """
     from chaosgate.cli.sources import find_images, find_network

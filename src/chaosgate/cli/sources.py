@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import interpolate
 from torchvision.transforms import InterpolationMode
 
 from chaosgate.cli.config_files import build
 from chaosgate.cli.gates import named_values
-from chaosgate.data import FashionMNIST, ImageData
+from chaosgate.data import ImageData
 from chaosgate.data.augment import center_crop, usual_resize
 from chaosgate.data.decoding import decode
 from chaosgate.data.listing import walk
@@ -76,37 +75,33 @@ def find_images(
 ) -> Tensor:
     """``count`` normalized images (B, C, H, W), evenly spaced among those available.
 
-    They come from a folder, from the run's validation split, or from Fashion-MNIST.
-
     Args:
         source: The network they are for.
-        folder: Any folder with image files below it.
+        folder: Any folder with image files below it; None takes the run's validation images.
         count: How many.
-        image_size: Side in pixels; None is what the network was made for.
+        image_size: Side of images of a folder in pixels; None is what the network was made for.
     """
-    data, (channels, side) = source.data, example_input(source.model).shape[1:3]
+    data = source.data
+    if folder is None:
+        if data is None:
+            raise ValueError(f"there are no images for {source.name}; give --images FOLDER.")
+        data.setup("validate")
+        chosen = _spaced(range(len(data.val_split.targets)), count)
+        return data.normalize(torch.stack([as_tensor(data.val_split.images[i]) for i in chosen]))
+    files = walk(folder).paths if folder.is_dir() else []
+    if not files:
+        raise FileNotFoundError(f"no images in {folder}; give a folder of images.")
+    channels, side = example_input(source.model).shape[1:3]
     side = image_size or getattr(data, "image_size", side)
-    if folder is not None:
-        files = walk(folder).paths if folder.is_dir() else []
-        if not files:
-            raise FileNotFoundError(f"no images in {folder}. Give --images a folder of images.")
-        cut = (usual_resize(side), side, InterpolationMode.BILINEAR)
-        every = [as_tensor(center_crop(decode(one), *cut)) for one in _spaced(files, count)]
-        images = torch.stack(every).float()
-        images = images.mean(1, keepdim=True) if channels == 1 else images
-        config: dict[str, Any] = getattr(source.model, "pretrained_cfg", None) or {}
-        mean, std = (config.get(name, (0.5,) * channels)[:channels] for name in ("mean", "std"))
-        return normalized(images, mean, std) if data is None else data.normalize(images)
-    if data is None and source.run is not None:
-        raise ValueError("the images of this run were not found; give --images FOLDER.")
-    own = data or FashionMNIST(corruptions=None)
-    own.setup("validate")
-    chosen = _spaced(range(len(own.val_split.targets)), count)
-    images = own.normalize(torch.stack([as_tensor(own.val_split.images[i]) for i in chosen]))
-    if data is None:
-        images = interpolate(images, (side, side), mode="bilinear", antialias=True)
-        images = images.repeat(1, channels, 1, 1)
-    return images
+    cut = (usual_resize(side), side, InterpolationMode.BILINEAR)
+    images = [as_tensor(center_crop(decode(path), *cut)) for path in _spaced(files, count)]
+    batch = torch.stack(images).float()
+    batch = batch.mean(1, keepdim=True) if channels == 1 else batch
+    if data is not None:
+        return data.normalize(batch)
+    config: dict[str, Any] = getattr(source.model, "pretrained_cfg", None) or {}
+    mean, std = (config.get(name, (0.5,) * channels)[:channels] for name in ("mean", "std"))
+    return normalized(batch, mean, std)
 
 
 def _spaced(found: Sequence[Any], count: int) -> list[Any]:

@@ -172,7 +172,7 @@ def find_cells(root: Path, cells: Sequence[Cell]) -> dict[Cell, Path]:
                 found[cell] = folder
     if missing := [cell for cell in cells if cell not in found]:
         listed = ", ".join(f"{name} {severity}" for name, severity in missing)
-        groups = " ".join(sorted({f"imagenet-c-{group_of(name)}" for name, _ in missing}))
+        groups = " ".join(sorted({group_of(name) for name, _ in missing}))
         raise FileNotFoundError(
             f"{root} lacks {len(missing)} of {len(cells)} cells: {listed}. Fetch {groups} with "
             "chaosgate data download, or use -c data/imagenet --data.corruptions paper."
