@@ -173,10 +173,6 @@ gate.base
   weighted_energy: .square() -> .abs()
   Gate.forward: self._calls.next( -> self._calls.now(
   Gate.expected_energy: .mean(0) -> .sum(0)
-gate.deployment
-  estimated_site_energy: (2 * batch * rounds) -> (batch * rounds)
-  DeployedField.__init__: .square().sum((0, 1)) -> .square().mean((0, 1))
-  DeployedField._resized: align_corners=False -> align_corners=True
 gate.gaussian
   UnitVarianceMechanism.__init__: beta=operator.mean_variance(grid) -> beta=1.0
   UnitVarianceMechanism.strength_for: weighted_energy(h, variance) -> weighted_energy(h, 0 * variance + 1)
@@ -186,6 +182,9 @@ gate.gaussian
 gate.gaussian_chaos
   GaussianChaos.__init__: "epsilon": epsilon -> "epsilon": None
 gate.mechanism
+  estimated_site_energy: (2 * batch * rounds) -> (batch * rounds)
+  DeployedField.__init__: .square().sum((0, 1)) -> .square().mean((0, 1))
+  DeployedField._resized: align_corners=False -> align_corners=True
   Mechanism.gate: else h.shape[1] -> else 1
   Mechanism.field_on: if grid in self -> if (grid := tuple(sorted(grid))) in self
 gate.matched

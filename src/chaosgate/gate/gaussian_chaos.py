@@ -7,8 +7,7 @@ from chaosgate.field.grids import DirichletLaplacian
 from chaosgate.field.law import MaxEntLaw
 from chaosgate.field.operator import Grid, Operator, positive
 from chaosgate.gate.base import one_of
-from chaosgate.gate.deployment import DeployedField
-from chaosgate.gate.mechanism import Mechanism
+from chaosgate.gate.mechanism import DeployedField, Mechanism
 from chaosgate.gate.realization import Multiplicative, SampleWise, Wick
 
 
