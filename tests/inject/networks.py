@@ -92,41 +92,25 @@ def torchvision_vit():
     return model, images(64)
 
 
-def huggingface_vit():
-    from transformers import ViTConfig, ViTForImageClassification
+def huggingface(name, **settings):
+    import transformers
 
-    config = ViTConfig(
-        hidden_size=32,
-        num_hidden_layers=6,
-        num_attention_heads=2,
-        intermediate_size=64,
-        image_size=64,
-        num_labels=10,
-    )
-    return ViTForImageClassification(config), images(64)
+    config = getattr(transformers, f"{name}Config")(image_size=64, num_labels=10, **settings)
+    return getattr(transformers, f"{name}ForImageClassification")(config), images(64)
+
+
+def huggingface_vit():
+    sizes = {"hidden_size": 32, "intermediate_size": 64}
+    return huggingface("ViT", num_hidden_layers=6, num_attention_heads=2, **sizes)
 
 
 def huggingface_swin():
-    from transformers import SwinConfig, SwinForImageClassification
-
-    config = SwinConfig(
-        image_size=64,
-        embed_dim=16,
-        depths=[1, 1, 2, 1],
-        num_heads=[1, 2, 4, 8],
-        window_size=2,
-        num_labels=10,
-    )
-    return SwinForImageClassification(config), images(64)
+    heads = {"num_heads": [1, 2, 4, 8], "window_size": 2}
+    return huggingface("Swin", embed_dim=16, depths=[1, 1, 2, 1], **heads)
 
 
 def huggingface_convnext():
-    from transformers import ConvNextConfig, ConvNextForImageClassification
-
-    config = ConvNextConfig(
-        hidden_sizes=[16, 32, 64, 128], depths=[1, 1, 2, 1], image_size=64, num_labels=10
-    )
-    return ConvNextForImageClassification(config), images(64)
+    return huggingface("ConvNext", hidden_sizes=[16, 32, 64, 128], depths=[1, 1, 2, 1])
 
 
 class Convolutions(nn.Module):

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import chaosgate as cg
 from chaosgate.inject.sources import audit
-from tests.inject.networks import build, gate, images
+from tests.inject.networks import build, gate, huggingface, images
 
 
 def net(noise, drop=None, width=8, norm=None, before=None):
@@ -241,12 +241,6 @@ def test_the_command(command, tmp_path, monkeypatch):
     assert status == 1 and "not all noise acts" in err
 
 
-def huggingface(name, **settings):
-    transformers = pytest.importorskip("transformers")
-    config = getattr(transformers, f"{name}Config")(num_labels=10, **settings)
-    return getattr(transformers, f"{name}ForImageClassification")(config)
-
-
 TIMM = {
     "resnet50": {"drop_rate": 0.1, "drop_path_rate": 0.1},
     "vit_tiny_patch16_224": {"img_size": 64, "drop_path_rate": 0.1, "attn_drop_rate": 0.1},
@@ -268,16 +262,16 @@ HEALTHY = {
         for name in ("alexnet", "vgg11", "efficientnet_b0", "mobilenet_v3_small", "squeezenet1_1")
     },
     "transformers vit": lambda: huggingface(
-        "ViT", image_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        "ViT", hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=64, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
-    ),
+    )[0],
     "transformers convnext": lambda: huggingface(
-        "ConvNext", image_size=64, hidden_sizes=[16, 32, 64, 128], depths=[1, 1, 2, 1], drop_path_rate=0.1
-    ),
+        "ConvNext", hidden_sizes=[16, 32, 64, 128], depths=[1, 1, 2, 1], drop_path_rate=0.1
+    )[0],
     "transformers swin": lambda: huggingface(
-        "Swin", image_size=64, embed_dim=16, depths=[1, 1, 2, 1], num_heads=[1, 2, 4, 8], window_size=2,
+        "Swin", embed_dim=16, depths=[1, 1, 2, 1], num_heads=[1, 2, 4, 8], window_size=2,
         drop_path_rate=0.1,
-    ),
+    )[0],
 }  # fmt: skip
 
 

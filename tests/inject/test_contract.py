@@ -90,44 +90,20 @@ def test_14_a_replaced_module_is_an_error_of_chaosgate():
             model(x)
 
 
-def test_coupled_stages_share_one_field():
-    def log_gates(coupled):
-        model, x = build("timm resnet")
-        x = torch.ones(500, 3, 32, 32) * torch.rand(500, 1, 1, 1)
-        gates = {"L3": gate(log_std=1.0, base_size=[4, 4], realization="wick")}
-        gates["L4"] = gate(log_std=0.5, base_size=[4, 4], realization="wick")
-        with (
-            cg.attach(model.eval(), gates, coupled=coupled, check=False) as handle,
-            torch.no_grad(),
-        ):
-            with handle.forced(0, record=True) as maps:
-                model(x)
-        found = []
-        for site, one in zip(handle.sites, gates.values(), strict=True):
-            before, after = maps[site.module]
-            field = one.field_on(tuple(before.shape[2:]))
-            variance = one.realization.gamma**2 * field.variance(torch.float32, before.device)
-            ratio = (after / before).flatten(2).nanmedian(1).values.log()
-            found.append(ratio + 0.5 * variance.flatten())
-        return found, [
-            one.field_on(grid) for one, grid in zip(gates.values(), ((8, 8), (4, 4)), strict=True)
-        ]
-
-    def resized(field, grid):  # the linear map from the latent field to the stage
-        basis = torch.eye(16).view(16, 1, 4, 4)
-        size = {"size": grid, "mode": "bilinear", "align_corners": False}
-        return nn.functional.interpolate(basis, **size).flatten(1).T
-
-    (fine, coarse), (field, other) = log_gates(True)
-    latent = (
-        field.law.covariance.float() * (field.law.beta * other.law.beta) ** 0.5 / other.law.beta
-    )
-    expected = 1.0 * 0.5 * resized(field, (8, 8)) @ latent @ resized(other, (4, 4)).T
-    found = fine.T @ coarse / len(fine)
-    scale = (fine.square().mean(0)[:, None] * coarse.square().mean(0)[None]) ** 0.5
-    assert ((found - expected) / scale).abs().max() < 5 * (2 / 500) ** 0.5  # five standard errors
-    (fine, coarse), _ = log_gates(False)
-    assert (fine.T @ coarse / len(fine) / scale).abs().max() < 5 / 500**0.5
+@pytest.mark.parametrize("coupled", [True, False])
+def test_coupled_stages_share_one_field(coupled):
+    """The field of L4 has the latent grid; that of L3 is the same one, resized."""
+    model, x = build("timm resnet")
+    x = torch.ones(4, 3, 32, 32) * torch.rand(4, 1, 1, 1)
+    gates = {stage: gate(log_std=0.5, base_size=[4, 4]) for stage in ("L3", "L4")}
+    with cg.attach(model.eval(), gates, coupled=coupled, check=False) as handle, torch.no_grad():
+        with handle.forced(0, record=True) as maps:
+            model(x)
+    pairs = (maps[site.module] for site in handle.sites)
+    fine, coarse = ((after / before).nanmedian(1).values.log() for before, after in pairs)
+    resized = nn.functional.interpolate(coarse[:, None], (8, 8), mode="bilinear")
+    found = torch.corrcoef(torch.stack((fine.flatten(1)[0], resized.flatten(1)[0])))[0, 1]
+    assert found > 0.999 if coupled else found.abs() < 0.9
 
 
 def test_15_every_refusal_has_a_remedy():
