@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
 
 
 class Kill(Callback):
@@ -28,17 +29,14 @@ class Record(Callback):
     """Digests of the initial weights and of every training batch, in a file beside the results."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        digest = hashlib.sha256(
-            b"".join(p.detach().numpy().tobytes() for p in pl_module.parameters())
-        )
-        self._write(trainer, f"weights {digest.hexdigest()}")
+        self._write(trainer, *pl_module.parameters())
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        digest = hashlib.sha256(batch[0].numpy().tobytes() + batch[1].numpy().tobytes())
-        self._write(trainer, f"batch {digest.hexdigest()}")
+        self._write(trainer, *batch[:2])
 
-    def _write(self, trainer: Trainer, line: str) -> None:
+    def _write(self, trainer: Trainer, *tensors: Tensor) -> None:
+        content = b"".join(one.detach().numpy().tobytes() for one in tensors)
         with open(Path(trainer.default_root_dir) / "seen.txt", "a") as file:
-            file.write(line + "\n")
+            file.write(hashlib.sha256(content).hexdigest() + "\n")

@@ -41,17 +41,17 @@ def study_writer(folder: Path) -> Write:
 
 
 def toy_compose(words: Sequence[str]) -> dict[str, Any]:
-    """What a toy study means; the real parser would refuse it: no data, no defaults."""
+    """The configuration of a toy study; the real parser would refuse it: no data, no defaults."""
     whole: dict[str, Any] = {}
     rest = iter(words)
     for word in rest:
         if word == "-c":
-            _merge(whole, json.loads(next(rest)))
-            continue
-        key, _, text = word.removeprefix("--").partition("=")
-        value = yaml.safe_load(text)
-        for part in reversed(key.split(".")):
-            value = {part: value}
+            value = json.loads(next(rest))
+        else:
+            key, _, text = word.removeprefix("--").partition("=")
+            value = yaml.safe_load(text)
+            for part in reversed(key.split(".")):
+                value = {part: value}
         _merge(whole, value)
     return whole
 

@@ -101,23 +101,6 @@ def test_two_runners_share_the_work_and_nothing_is_repeated(write_study: Write) 
     assert [attempts(run.directory) for run in runs] == [1] * 6
 
 
-def test_killed_runner_loses_nothing(write_study: Write) -> None:
-    study = write_study(overrides={"stub": "wait"})
-    none, gch = runs = toy_runs(study, study.parent / "runs")
-    runner = start(study)
-    until(lambda: at_work(none))
-    runner.kill()
-    runner.wait()
-    worker = at_work(none)
-    assert worker is not None  # it survives the runner
-    os.kill(worker, signal.SIGKILL)
-    until(lambda: state_of(none).condition == "failed")
-    runner.communicate()
-    (none.root / "go").touch()
-    assert execute(runs).failed == {}
-    assert [attempts(run.directory) for run in runs] == [2, 1]
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_the_workers_and_keeps_what_is_done(number: int, write_study: Write) -> None:
     methods = {"none": "none.yaml", "gch": ["gch.yaml", {"stub": "wait"}]}

@@ -6,25 +6,37 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
-from chaosgate.run.outputs import load_samples
 from chaosgate.study import Run
 from chaosgate.study.execute.run import rows_of, run
 from chaosgate.study.execute.state import state_of
 from tests.study.real_studies import REPOSITORY, runs_of, study
 
+ARRAYS = "logits=np.zeros((2, 4, 3)), target=np.zeros(4, int)"
+CELLS = f"'import numpy as np; np.savez(\"{{run_dir}}/logits.npz\", {ARRAYS})'"
 PAGE = (REPOSITORY / "docs" / "howto" / "study.md").read_text()
 
 
 def write(folder: Path, **methods: str) -> Path:
-    """A study of programs."""
+    """A study of programs, with an ensemble of the first one."""
     commands = {name: {"command": command} for name, command in methods.items()}
-    content = {"methods": commands, "reference": next(iter(methods)), "seeds": [0, 1]}
+    first = next(iter(methods))
+    content = {"methods": commands, "reference": first, "seeds": [0, 1]}
     path = folder / "programs.yaml"
-    path.write_text(yaml.safe_dump(content))
+    path.write_text(yaml.safe_dump({**content, "ensemble": {"of": first, "size": 2}}))
     return path
+
+
+def by_hand(probabilities: np.ndarray, target: np.ndarray) -> dict[str, float]:
+    """Metrics by code that shares nothing with the package."""
+    confidence, correct = probabilities.max(1), probabilities.argmax(1) == target
+    bins = [(confidence > k / 15) & (confidence <= (k + 1) / 15) for k in range(15)]
+    gaps = [abs(confidence[one].sum() - correct[one].sum()) for one in bins]
+    nll = -np.log(probabilities[np.arange(len(target)), target]).mean()
+    return {"top1": correct.mean(), "nll": nll, "ece": sum(gaps) / len(target)}
 
 
 def works(one: Run) -> list[dict[str, object]]:
@@ -49,12 +61,21 @@ def test_script_of_the_documentation_is_compared_like_any_method(tmp_path: Path)
     assert [row["method"] for row in rows] == ["plain", "smooth"] * 2
     assert len({row["nll"] for row in rows}) == 4 and all(0.5 < row["top1"] < 1 for row in rows)
     assert all(row["nll_T"] < row["nll"] for row in rows[::2])  # plain is over-confident
-    table = (tmp_path / "programs" / "table.csv").read_text()
-    assert "nll_T" in table and "smooth" in table
-    samples = load_samples(runs[0].directory, *runs[0].test_outputs.values())
-    assert samples is not None and samples.scaled is not None
-    assert samples.correct.mean() == rows[0]["top1"]
-    assert samples.nll.astype(float).mean() == pytest.approx(rows[0]["nll"], rel=1e-6)
+    table = pd.read_csv(tmp_path / "programs" / "table.csv").set_index(["kind", "metric"])
+    found: dict[str, list[np.ndarray]] = {"plain": [], "smooth": []}
+    for one in runs:
+        with np.load(one.directory / "logits.npz") as arrays:
+            weights, target = np.exp(arrays["logits"].astype(float)), arrays["target"]
+        found[one.method].append(weights / weights.sum(1, keepdims=True))
+    plain, smooth = ([by_hand(one, target) for one in own] for own in found.values())
+    together = by_hand(np.mean(found["plain"], axis=0), target)
+    for metric in together:
+        means = table.loc[("mean", metric)].query("part == 'clean'").set_index("variant")
+        expected = [np.mean([one[metric] for one in own]) for own in (plain, smooth)]
+        assert list(means.value[:2]) == pytest.approx(expected, abs=1e-7)
+        assert means.difference["smooth"] == pytest.approx(expected[1] - expected[0], abs=1e-7)
+        assert means.value["plain ensemble x2"] == pytest.approx(together[metric], abs=1e-3)
+    assert together["nll"] < np.mean([one["nll"] for one in plain])  # by convexity
 
 
 @pytest.mark.usefixtures("allowed")
@@ -78,6 +99,7 @@ def test_rows_are_taken_as_they_are_and_a_finished_program_is_not_repeated(tmp_p
         ("false", "non-zero exit status 1"),
         ("true", "wrote neither"),
         ("bash -c 'echo [] > {run_dir}/rows.jsonl'", "nor rows with corruption, severity"),
+        (f"{sys.executable} -c {CELLS}", r"logits \(2, 4, 3\) are not .* for 1 cells"),
     ],
 )
 def test_program_that_fails_is_named(command: str, message: str, tmp_path: Path) -> None:
@@ -85,17 +107,3 @@ def test_program_that_fails_is_named(command: str, message: str, tmp_path: Path)
     with pytest.raises(Exception, match=message):
         works(one)
     assert state_of(one).condition == "failed"
-
-
-@pytest.mark.usefixtures("allowed")
-def test_cells_without_their_names_are_refused(tmp_path: Path) -> None:
-    (one, _) = runs_of(write(tmp_path, mine="false"))
-    one.directory.mkdir(parents=True)
-    arrays = {"logits": np.zeros((2, 4, 3)), "target": np.zeros(4, int)}
-    np.savez(one.directory / "logits.npz", **arrays)
-    with pytest.raises(ValueError, match=r"logits \(2, 4, 3\) are not"):
-        works(one)
-    cells = {"corruption": ["clean", "fog"], "severity": [0, 3]}
-    np.savez(one.directory / "logits.npz", **arrays, **cells)
-    found = [(row["corruption"], row["severity"]) for row in works(one)]
-    assert found == [("clean", 0), ("fog", 3)]

@@ -52,16 +52,12 @@ def test_study_can_be_planned_and_says_its_cost_and_command(path: Path) -> None:
 
 @pytest.mark.parametrize("size", [None, "smoke"])
 def test_one_training_serves_every_table_that_needs_it(size: str | None) -> None:
-    assert {name: len(planned(name, size)) for name in RUNS} == {
-        name: runs[size == "smoke"] for name, runs in RUNS.items()
-    }
+    counts = {name: len(planned(name, size)) for name in RUNS}
+    assert counts == {name: runs[size == "smoke"] for name, runs in RUNS.items()}
     tables = [table for name in RUNS for table in load_study(FOLDER / f"{name}.yaml").paper]
     assert sorted(tables) == sorted(paper_data())
-    assert folders("imagenetc_overall", size) == folders("imagenet_clean_main", size)
     for table, variant in (("imagenet_depth", "gch-L4"), ("imagenet_gamma_sweep", "gch-0.1")):
         assert folders(table, size, variant) == folders("imagenet_clean_main", size, "gch")
-    assert folders("imagenetc_stage", size) == folders("imagenet_depth", size)
-    assert folders("imagenetc_gamma_sweep", size) == folders("imagenet_gamma_sweep", size)
     assert folders("pets_gamma_sweep", size, "gch-0.1") == folders("pets_main", size, "gch")
     assert len(set().union(*(folders(name, size) for name in RUNS))) == (62 if size is None else 24)
 
@@ -89,24 +85,6 @@ def test_every_number_of_the_paper_finds_ours(name: str, tmp_path: Path) -> None
             assert {float(cell.text) for cell in ours.cells["Top-1 (%) ↑"]} == {expected}
 
 
-@pytest.mark.parametrize(
-    ("name", "epochs", "optimizer", "given"),
-    [
-        ("imagenet_clean_long", 270, "SGD", {"momentum": 0.9, "weight_decay": 1e-4}),
-        ("imagenet_clean_main", 90, "SGD", {"momentum": 0.9, "weight_decay": 1e-4}),
-        ("pets_main", 40, "Adam", {"lr": 1e-3, "weight_decay": 0.0}),
-    ],
-)
-def test_protocols_are_those_of_the_paper(
-    name: str, epochs: int, optimizer: str, given: dict[str, float]
-) -> None:
-    config = planned(name)[-1].config
-    found = config["model"]["optimizer"]
-    assert found["class_path"] == f"torch.optim.{optimizer}"
-    assert given.items() <= found["init_args"].items()
-    assert config["trainer"]["max_epochs"] == epochs
-
-
 def test_missing_data_are_refused_before_anything_is_trained(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,30 +107,23 @@ def test_all_smoke_studies_run_from_start_to_report_and_train_everything_once(
     tmp_path: Path,
 ) -> None:
     trained: dict[Path, str] = {}
-    for name in RUNS:
+    for name, (_, count) in RUNS.items():
         path = FOLDER / f"{name}.yaml"
         process = run_study("run", path, "--size", "smoke", "--root", str(tmp_path))
         assert process.returncode == 0, process.stdout + process.stderr
         for record in tmp_path.glob("paper.smoke/*/fitted.json"):  # its time: of the first training
             assert trained.setdefault(record.parent, record.read_text()) == record.read_text()
         study, runs = load_study(path, "smoke"), runs_of(path, "smoke", tmp_path)
-        files = [tmp_path / f"{name}.smoke" / f"{one}" for one in ("report.html", "table.tex")]
-        page, latex = (file.read_text() for file in files)
+        page = (tmp_path / f"{name}.smoke" / "report.html").read_text()
         assert "the numbers say nothing about any method" in page
-        for table in study.paper:
-            assert f"{table}, smoke size on synthetic images" in page
-            assert f"\\label{{{paper_view(table).label}_smoke}}" in latex
+        assert all(f"{table}, smoke size on synthetic images" in page for table in study.paper)
         finished = collect(study, runs)[0]
-        assert len(finished) == len(runs) == RUNS[name][1]
         corrupted = {("gaussian_noise", 3), ("pixelate", 3)}
         cells = {CLEAN, *(corrupted if len(runs[0].test_outputs) > 1 else ())}
-        for one in finished:
-            assert set(one.by_cell("nll")) == cells
-            assert {row["size"] for row in one.rows} == {"smoke"}
+        assert [set(one.by_cell("nll")) for one in finished] == [cells] * count
+        if name == "imagenetc_stage":  # at L4, of eight classes: it learns
+            assert finished[-1].by_cell("top1")[CLEAN] > 0.5
     assert len(trained) == 24
-    gch = runs_of(FOLDER / "imagenetc_stage.yaml", "smoke", tmp_path)[-1]  # at L4
-    (one,) = collect(load_study(FOLDER / "imagenetc_stage.yaml", "smoke"), [gch])[0]
-    assert one.by_cell("top1")[CLEAN] > 0.5  # of eight classes: it learns
 
 
 def test_imagenet_studies_have_both_readings_of_gamma_and_the_plan_prints_it(
@@ -163,11 +134,10 @@ def test_imagenet_studies_have_both_readings_of_gamma_and_the_plan_prints_it(
     content = (FOLDER / "imagenet_clean_main.yaml").read_text(encoding="utf-8")
     copy = tmp_path / "imagenet_clean_main.yaml"
     copy.write_text(content.replace("reading: budget", "reading: unit"), encoding="utf-8")
-    both = zip(planned(copy.stem), runs_of(copy, None, Path("runs")), strict=True)
-    for budget, unit in both:
-        assert unit.study == "imagenet_clean_main.unit"
-        assert ("'epsilon': 6272" in str(budget.config)) == ("gamma" in str(budget.config))
+    for budget, unit in zip(planned(copy.stem), runs_of(copy, None, Path("runs")), strict=True):
+        has_gamma = "gamma" in str(budget.config)
+        assert ("'epsilon': 6272" in str(budget.config)) == has_gamma
         assert "'epsilon': 6272" not in str(unit.config)
-        assert (budget.directory == unit.directory) == ("gamma" not in str(budget.config))
+        assert (budget.directory != unit.directory) == has_gamma
     monkeypatch.setenv("CHAOSGATE_IMAGENET", str(tmp_path))
     assert "reading: unit" in command("study", "plan", copy)[1]

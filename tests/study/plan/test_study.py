@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from chaosgate.__main__ import main
 from chaosgate.run.files import config_folder
 from chaosgate.study import load_study
 from chaosgate.study.plan.runs import folders_of
@@ -38,25 +37,20 @@ def test_mistake_is_named(write_study: Write, keys: dict[str, Any], message: str
     assert message in str(caught.value) and "small.yaml" in str(caught.value)
 
 
-def test_files_are_found_beside_the_study_or_above_it(write_study: Write, tmp_path: Path) -> None:
+def test_files_are_found_beside_the_study_above_it_or_here_for_a_shipped_study(
+    write_study: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deep = tmp_path / "configs" / "study"
-    deep.mkdir(parents=True)
-    (deep / "none.yaml").write_text("noise: {gate: null, stages: [L3]}\n")  # nearer
+    (deep / "noise").mkdir(parents=True)
+    for name in ("none", "noise/gch"):
+        (deep / f"{name}.yaml").write_text("noise: {gate: null, stages: [L3]}\n")  # nearer
     (deep / "s.yaml").write_text(write_study().read_text())
     study = load_study(deep / "s.yaml")
     assert study.base[0].source == tmp_path / "base.yaml"
     assert study.methods["none"][0].source == deep / "none.yaml"
-
-
-def test_a_local_copy_wins_in_a_shipped_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    copy = tmp_path / "noise" / "gch.yaml"
-    copy.parent.mkdir()
-    copy.write_text("noise: {gate: null}")
+    monkeypatch.chdir(deep)
     study = load_study("quickstart")
-    assert study.methods["gch"][0].source == copy
+    assert study.methods["gch"][0].source == deep / "noise" / "gch.yaml"
     assert study.methods["none"][0].source == config_folder() / "noise" / "none.yaml"
 
 
@@ -82,13 +76,3 @@ def test_command_of_another_program_is_filled(plan: Plan) -> None:
     assert runs[1].config["command"] == "python train.py --seed 0 --std 0.5 --out {run_dir}"
     with pytest.raises(ValueError, match=r"method mine: command has 'sed'; there are {run_dir}"):
         plan(methods={"none": "none.yaml", "mine": {"command": "x {sed}"}})
-
-
-def test_command_line_says_it_in_one_line_and_starts_nothing(
-    write_study: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write_study(reference="nothing")
-    assert main(["study", "run", str(path), "--root", str(tmp_path / "runs")]) == 1
-    captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1 and "no method 'nothing'" in captured.err
-    assert captured.out == "" and not (tmp_path / "runs").exists()

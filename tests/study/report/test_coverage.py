@@ -120,37 +120,6 @@ def test_intervals_cover_what_their_footnote_says_they_are_about(setting: str) -
     assert {key: value for key, value in covered.items() if not 0.92 <= value <= 0.98} == {}
 
 
-SPREADS = {
-    "equal": lambda generator, methods: np.ones(methods + 1),
-    "unequal": lambda generator, methods: np.exp(0.5 * generator.standard_normal(methods + 1)),
-    "a noisy reference": lambda generator, methods: np.array([2.0, *np.ones(methods)]),
-}
-
-
-@pytest.mark.parametrize("spreads", SPREADS)
-@pytest.mark.parametrize("seeds", [3, 5, 10])
-def test_moderated_variance_covers_although_all_differences_share_the_reference(
-    seeds: int, spreads: str
-) -> None:
-    """Normal seeds, 700 studies of 2, 4, 8 methods: the standard error of 95 % is below 0.8 %."""
-    generator = np.random.default_rng([seeds, len(spreads)])
-    for methods in (2, 4, 8):
-        inside, narrower = [], []
-        for _ in range(700):
-            deviations = SPREADS[spreads](generator, methods)[:, None]
-            own = deviations * generator.standard_normal((methods + 1, seeds))
-            values = own + generator.standard_normal(seeds)
-            differences = values[1:] - values[0]
-            variances = differences.var(1, ddof=1)
-            for one in differences:
-                found, alone = interval_of(list(one), variances=variances), interval_of(list(one))
-                inside.append(found["lo"] <= 0 <= found["hi"])
-                narrower.append((found["hi"] - found["lo"]) / (alone["hi"] - alone["lo"]))
-        print(spreads, seeds, methods, np.mean(inside), np.median(narrower))
-        assert 0.92 <= np.mean(inside) <= 0.98, (methods, np.mean(inside))
-        assert np.median(narrower) < (0.95 if seeds == 3 else 1.0)
-
-
 def test_a_table_of_equal_methods_has_no_marks_but_in_5_of_100(tmp_path: Path) -> None:
     """200 tables of four methods and 3 or 5 seeds: the standard error of 5 % is 1.5 %."""
     study, tables = load_study(study_writer(tmp_path)(methods=many("a", "b", "c"))), 200

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import t
 
 from chaosgate.study import Run
 from chaosgate.study.report.frame import COLUMNS, Results
@@ -47,18 +46,6 @@ def test_sd_divides_by_n_minus_one_and_differences_are_paired(build: Build) -> N
     assert dict(zip(seeds.seed, seeds.value, strict=True)) == {0: 0.6, 1: 0.78}
 
 
-def test_variance_borrows_from_the_other_methods(build: Build) -> None:
-    """Two methods with the same spread, which count as a third of a seed."""
-    shift = {"none": (0.0, 0.0), "a": (0.1, 0.12), "b": (0.2, 0.22)}
-    keys = {"methods": many("a", "b"), "seeds": [0, 1]}
-    results = build(lambda run: clean(run, 0.5 + shift[run.method][run.seed]), **keys)
-    line = one(results, "a")
-    # both variances are .0002: s0^2 = .0002 / exp(psi(1/2) + log 2), d = 1, d0 = 1/3
-    s0 = 0.0002 * np.exp(1.2703628454614782)
-    expected = t.ppf(0.975, 4 / 3) * ((s0 / 3 + 0.0002) / (4 / 3) / 2) ** 0.5
-    assert line["hi"] - line["difference"] == pytest.approx(expected, rel=1e-6)
-
-
 def test_only_seeds_of_both_are_compared_and_missing_is_not_zero(build: Build) -> None:
     top1 = {("none", 0): 0.5, ("gch", 0): 0.6, ("gch", 1): 0.9}
 
@@ -84,15 +71,6 @@ def test_rows_are_compared_to_the_reference_at_the_same_level(build: Build, own:
         line, reference = one(results, f"gch-{level}"), f"none-{level}" if own else "none"
         assert (line["length"], line["compared_to"]) == (level, reference)
         assert line["difference"] == pytest.approx(top1[f"gch-{level}"] - top1[reference])
-
-
-def test_collapsed_row_is_flagged_where_it_collapsed(build: Build) -> None:
-    good, lost = numbers(0.8, confidence=0.9), numbers(0.12, confidence=0.11)
-    of_method = {"none": {CLEAN: good, ("a", 1): good}, "gch": {CLEAN: good, ("a", 1): lost}}
-    results = build(lambda run: finish(run, of_method[run.method]))
-    parts = ("clean", "corrupted", "a", "severity 1")
-    assert [one(results, "gch", part=part)["collapsed"] for part in parts] == [0, 1, 1, 1]
-    assert not any(one(results, "none", part=part)["collapsed"] for part in parts)
 
 
 def test_strength_is_selected_by_validation_and_never_by_test(build: Build) -> None:
