@@ -136,7 +136,7 @@ def test_a_table_of_equal_methods_has_no_marks_but_in_5_of_100(tmp_path: Path) -
                 (name, ("clean", metric)): flat[m, k]
                 for (m, metric), (k, name) in product(enumerate(METRICS), enumerate(named))
             }
-            images = ImageErrors.of_draws(named, by_name, {}, {})
+            images = ImageErrors.of_draws(named, by_name, {})
             of = {name: "none" * (name != "none") for name in names}
             every = tuple(range(seeds))
             rows = {n: Row(n, n, {}, of[n], every, "last", False) for n in names}
