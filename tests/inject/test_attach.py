@@ -199,9 +199,9 @@ def test_averaged_models_are_plain():
 def test_saved_models_are_plain_and_saving_says_so():
     with gated(train=False) as (model, x, _):
         bare, file = model(x).detach(), io.BytesIO()
-        with pytest.warns(UserWarning, match="plain network"):
+        with pytest.warns(UserWarning, match="without its gates"):
             back = pickle.loads(pickle.dumps(model))
-        with pytest.warns(UserWarning, match="plain network"):
+        with pytest.warns(UserWarning, match="without its gates"):
             torch.save(model, file)
     file.seek(0)
     for loaded in (back, torch.load(file, weights_only=False)):

@@ -191,7 +191,7 @@ def test_what_was_checked_on_one_network_is_checked_again_on_the_next():
     trainer(noise).fit(Task(timm_swin()[0]), data(64))
     noise.check, model = True, timm_swin()[0]
     nn.init.normal_(model.patch_embed.proj.weight, std=10.0)  # far above the epsilon of the norms
-    with pytest.raises(ValueError, match="normalization behind"):
+    with pytest.raises(ValueError, match="later normalization"):
         trainer(noise).fit(Task(model), data(64))
 
 

@@ -140,7 +140,7 @@ def test_tokens_of_an_unknown_network_need_a_grid():
 def test_tokens_with_their_grid_beside_them():
     with gated("timm_mvit", "stages.1", train=False) as (model, x, handle):
         assert grid_of(handle, lambda: model(x)) == (28, 28)
-        with pytest.raises(ValueError, match="normalization behind"):
+        with pytest.raises(ValueError, match="later normalization"):
             handle.check(x)
 
 

@@ -106,9 +106,9 @@ class Idle(nn.Module):
 
 WEAK = cg.GaussianChaos(log_std=1e-9)
 LOST = {  # network, module, gate, what is said
-    "before a norm": (loud_swin, "layers.3", gate(), "normalization behind.*'norm' works"),
+    "before a norm": (loud_swin, "layers.3", gate(), "later normalization.*'norm' works"),
     "class token": (class_token, "blocks.5", gate(), "not reach the output.*'blocks.3' works"),
-    "dead path": (lambda: (Idle(), images(8)), "idle", gate(), "nothing that the output depends"),
+    "dead path": (lambda: (Idle(), images(8)), "idle", gate(), "no layer that the output depends"),
     "weak": (lambda: build("timm resnet"), "L3", WEAK, "the gate leaves the features as they are"),
     "no image": (
         lambda: (build("timm resnet")[0], images(32, batch=0)), "L3", gate(), "the batch is empty"

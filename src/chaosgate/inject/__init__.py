@@ -1,4 +1,4 @@
-"""From a perturbation to a network: stage names, hooks, the Lightning callback, an audit."""
+"""Gates in a network: stage names, hooks, the Lightning callback, an audit."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,7 @@
 """Attach gates to a network with hooks: no new module, no new parameter, no new key in the
 ``state_dict``.
 
-The life of a forward::
+Steps of a forward pass::
 
     y = model(x)              _enter   a Forward is made: step + 1; the first one is checked
           h = layer4(...)     _gate    h becomes gate(h); Forward.passes counts it
@@ -49,21 +49,21 @@ NORMS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.GroupNorm, nn.LayerNorm),
     *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.RMSNorm),
 )
-"""Normalization layers. Users freeze them (``bn.eval()``), so a gate on one follows its parent's
-mode.
+"""Normalization layers. They may be frozen (``bn.eval()``), so a gate on one follows the mode of
+its parent.
 """
 GATED: "WeakKeyDictionary[nn.Module, ReferenceType[Attachment]]" = WeakKeyDictionary()
-"""The attachment on the output of a module; one at most. Its hooks on the module keep it alive."""
+"""The attachment of each gated module. Its hooks on the module keep it alive."""
 
 
 @dataclass(eq=False)
 class GatedModule:
-    """A module with a gate on its output: as asked for (``stage``) and by its path (``module``).
+    """A module with a gate on its output; ``stage`` is the requested name, ``module`` its path.
 
     Args:
         target: The module.
-        leader: The module whose mode decides; for a normalization layer its parent.
-        names: What selects the noise, beside seed and rank.
+        leader: The gate acts if this module is in training mode; a normalization's parent.
+        names: Select the noise, together with seed and rank.
         given: Kind and grid of the layout, from the user.
         shown: The layout that is proven or declared.
     """
@@ -84,7 +84,7 @@ class GatedModule:
         return f"{where}: {self.gate}"
 
     def layout_of(self, features: Tensor, images: tuple[int, ...] | None) -> Layout:
-        """Of maps once; of tokens whenever their number or the image changes."""
+        """The layout; for tokens it is read again when their number or the image size changes."""
         layout = self.layout
         if layout is None or (layout.grid and self.read_for != (features.shape, images)):
             if torch.compiler.is_compiling():
@@ -96,14 +96,15 @@ class GatedModule:
 
 @dataclass(eq=False)
 class Forward:
-    """One forward of the model, or one pass of a module (``module``) if the model is entered
-    otherwise. The graph of what it returns keeps it alive, as a gradient hook.
+    """One forward of the model, or one pass of ``module`` if the model is not called as a whole.
+
+    It is a gradient hook, so the autograd graph of the output keeps it alive.
 
     Args:
-        attachment: Whose it is.
+        attachment: The attachment it belongs to.
         step: Number of the forward.
-        module: The only module that it gates; None for all.
-        outer: The forward that called it, of a model that calls itself.
+        module: The only gated module; None for all.
+        outer: The forward that called this one, if a model calls itself.
         passes: How often a gate acted on each module.
         recomputed: Modules that the running backward pass has recomputed.
         hidden: A gate ran without a graph, as under checkpointing with ``use_reentrant=True``.
@@ -118,16 +119,14 @@ class Forward:
     hidden: bool = False
 
     def __call__(self, gradient: Tensor) -> None:
-        """The backward pass has come to the outputs of this forward."""
+        """The backward pass has reached the outputs of this forward."""
         if self.module is None and self.attachment._backward is not self:
             self.recomputed.clear()
             self.attachment._backward = self
 
 
 class Hook:
-    """A hook on a module. What ``deepcopy``, pickling and ``torch.save`` make of it does
-    nothing.
-    """
+    """A hook on a module; copies by ``deepcopy``, pickling and ``torch.save`` do nothing."""
 
     def __init__(self, act: Callable[..., Any] | None = None) -> None:
         self.act = act
@@ -140,7 +139,7 @@ class Hook:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.act is not None:
-            warnings.warn("a model with a gate is saved as the plain network.", stacklevel=2)
+            warnings.warn("the model is saved without its gates.", stacklevel=2)
         return Hook, ()
 
 
@@ -214,7 +213,7 @@ class Attachment:
 
     @classmethod
     def on(cls, model: nn.Module) -> list["Attachment"]:
-        """The attachments on ``model``, for those who have lost their handles."""
+        """The attachments on ``model``, for when a handle is lost."""
         found = (GATED[module]() for module in model.modules() if module in GATED)
         return list(dict.fromkeys(attachment for attachment in found if attachment is not None))
 
@@ -224,24 +223,19 @@ class Attachment:
 
     @property
     def fired(self) -> int:
-        """How often a gate acted in training mode; 0 after training means that there was no
-        noise.
-        """
+        """How often a gate acted in training mode; 0 after training means no noise."""
         return self._fired.value
 
     @property
     def step(self) -> int:
-        """Training forwards of the model, or passes of a gated module if it is entered
-        otherwise.
-        """
+        """Training forwards of the model, or of gated modules if only parts are called."""
         return self._steps.value
 
     def check(self, *args: Any, **kwargs: Any) -> "list[SiteReport]":
-        """Run the model with the gates off and on; refuse a gate that does not reach the output.
+        """Run the model with gates off and on; raise an error if one does not reach the output.
 
-        Leaves weights, running statistics, the step and every random stream as they were. Also
-        fills all caches, which ``torch.compile(fullgraph=True)`` needs. A refusal stands until a
-        check passes.
+        Weights, running statistics, the step and random streams do not change. The check also
+        fills all caches, which ``torch.compile(fullgraph=True)`` needs.
         """
         from chaosgate.inject.effect import measure
 
@@ -255,7 +249,7 @@ class Attachment:
     def set_strength(self, factor: float) -> None:
         """Scale the nominal strength (``log_std``, ``p``, ``sigma``); :meth:`remove` undoes it.
 
-        1 is the full strength. At 0 the features stay as they are, to the last bit.
+        1 is the full strength. At 0 the features are bit-identical to those without a gate.
         """
         if not 0 <= factor <= 1:
             refuse("factor", factor=factor)
@@ -272,10 +266,10 @@ class Attachment:
 
     @contextmanager
     def monte_carlo(self, draws: int, step: int = 0) -> Iterator[Self]:
-        r"""In here evaluation returns :math:`\log\frac1D\sum_d p_d` over D gated passes.
+        r"""Context in which evaluation returns :math:`\log\frac1D\sum_d p_d` over D gated passes.
 
-        The model returns logits (B, K) or (B, K, ...). The first batch has draws 1 to D, the next
-        D + 1 to 2 D. ``step`` tells batches apart, too.
+        The model must return logits (B, K) or (B, K, ...). The first batch uses draws 1 to D, the
+        next D + 1 to 2 D. Another ``step`` selects other noise.
         """
         self._require_attached()
         if draws < 1:
@@ -306,11 +300,10 @@ class Attachment:
     def forced(
         self, draw: int, only: set[str] | None = None, record: bool = False
     ) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
-        """In here gates act in evaluation mode too, with the noise of one draw, on some or all
-        modules.
+        """Context in which gates, all or ``only`` some, also act in evaluation mode, with one draw.
 
-        Yields what ``record`` keeps of each: the map (B, C, *grid) before and after its gate, by
-        path.
+        Yields a dict; ``record`` fills it with the map (B, C, *grid) before and after each gate,
+        by module path.
         """
         self._require_attached()
         maps: dict[str, tuple[Tensor, Tensor]] = {}
@@ -333,7 +326,7 @@ class Attachment:
             self.resumed.done = True
 
     def remove(self) -> None:
-        """Take the gates off; model and gates are as they were."""
+        """Remove the gates from the model and restore their strength."""
         for hook in self._hooks:
             hook.remove()
         for site in self.sites if self._hooks else ():
@@ -544,52 +537,54 @@ def attach(
     example: Any = None,
     coupled: bool = False,
 ) -> Attachment:
-    """Put ``gate`` on the output of some modules of ``model``. Plain PyTorch; training mode only.
+    """Put ``gate`` on the output of modules of ``model``; it acts in training mode only.
 
-    The contract:
+    Guarantees:
 
     1. It changes no weight, ``state_dict`` key, mode, random stream or sharding.
-    2. Evaluation output is bit-identical; a copy or a saved model is the plain network.
+    2. In evaluation mode the output is bit-identical to that of the network without gates; a
+       copied or saved model has no gates.
     3. A gate acts if and only if its module is in training mode (for a normalization layer, which
        may be frozen: its parent); ``fired`` counts how often.
-    4. A module path is taken literally.
+    4. A module path selects exactly that module.
     5. L1 to L4 exist only where the network declares its stages (timm's ``feature_info``) or a dry
-       run proves them. L_k is the last place of its resolution.
-    6. Proven means: every path from the image to the output crosses the place (a gradient cut), it
-       is not the output and not behind the classifier, and its batch axis follows the input's.
-    7. Otherwise it raises an error that suggests only modules that were tried and work.
+       run proves them. L_k is the last module at its resolution.
+    6. A stage is proven if every path from the image to the output passes through the module
+       (blocking the gradient there blocks it everywhere), the module is neither the output nor
+       behind the classifier, and its batch axis follows the input's.
+    7. Otherwise ``attach`` raises an error that suggests only modules where a gate works.
     8. The layout is declared, proven or given; never guessed.
     9. Tokens in front of the grid (class, register tokens) are not changed.
     10. One gate per tensor.
     11. Noise is a function of (seed, rank, unwrapped module path, step, draw); recomputation
         repeats it.
-    12. Resuming needs the handle's state; there is one documented line for each framework
-        (:mod:`chaosgate.inject.integrations`).
-    13. The first training forward of the model checks, in training mode, that the gate reaches the
-        output; ``check=False`` skips this.
+    12. Resuming needs the handle's state; :mod:`chaosgate.inject.integrations` shows the line for
+        each framework.
+    13. The first training forward of the model checks that the gate changes the output in training
+        mode; ``check=False`` skips this.
     14. Attach before compiling, sharding and creating the optimizer; replace modules before
         attaching.
-    15. Every refusal is an error of chaosgate that states the cause and what to do.
+    15. Every failure raises a ``ChaosgateError`` that states the cause and what to do.
 
     Args:
         model: A network of timm, torchvision or transformers, bare or wrapped; or any module if
             ``stages`` names its modules.
-        gate: What to do to the features; or several by stage, ``{"L3": gate_a, "L4": gate_b}``.
+        gate: The perturbation; or one per stage, ``{"L3": gate_a, "L4": gate_b}``.
         stages: ``"L1"`` to ``"L4"`` (see :func:`resolve_stages`), or paths of modules; None is L4.
         seed: Selects the noise, together with the gate's own seed if it has one: two models with
-            the same seed and modules see the same noise. Never touches torch's global stream.
-        rank: This process among several; None asks ``torch.distributed``, also if initialized
-            later.
-        check: Check the effect at the first training forward. Under ``torch.compile`` call
+            the same seed and modules get the same noise. torch's global generator is not used.
+        rank: Rank of this process; None takes it from ``torch.distributed``, even if that is
+            initialized later.
+        check: Check the effect at the first training forward. With ``torch.compile``, call
             ``handle.check(batch)`` before compiling.
-        layout: Layout of the features where it cannot be known: NCHW, NHWC, NLC (tokens), NCL,
+        layout: Layout of the features if it cannot be determined: NCHW, NHWC, NLC (tokens), NCL,
             NCDHW or NDHWC.
-        grid: Rows and columns of tokens where they cannot be known; tokens in front are not
-            changed.
+        grid: Rows and columns of tokens if they cannot be determined; tokens in front of the grid
+            are not changed.
         example: A batch for the dry run that finds L1 to L4 and layouts, or the model's arguments
             as a tuple; None uses noise of the image size that the network declares.
-        coupled: All stages share one latent field per forward: with the same ``base_size`` of their
-            gates, each resizes this field to its own grid.
+        coupled: All stages share one latent field per forward, which each resizes to its own grid.
+            Their gates need the same ``base_size``.
 
     >>> import timm
     >>> from chaosgate import GaussianChaos
@@ -608,9 +603,7 @@ def attach(
 
 
 class RestoreWarning:
-    """At the first step of an optimizer of this model: warn if it continues and the noise does
-    not.
-    """
+    """Warns if an optimizer of this model resumes a training without the counters of the gates."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model, self.done = ref(model), False
@@ -624,7 +617,7 @@ class RestoreWarning:
         self.done = bool(mine)
         if any(optimizer.state.get(p) for p in mine):
             warnings.warn(
-                "the optimizer continues a training, but the counters of the gates were not "
+                "the optimizer resumes a training, but the counters of the gates were not "
                 "restored: the noise starts at step 0. See chaosgate.inject.integrations.",
                 stacklevel=2,
             )

@@ -34,21 +34,20 @@ _LAYERS = "noise_of_layers"  # key in a checkpoint
 class NoiseInjection(Callback):
     """Attach gates to the backbone for training; measure, print and log their strength.
 
-    At the first training step the backbone runs with the gates off and on. A gate that cannot act,
-    or whose effect a normalization removes, stops the run, and so does an epoch in which no gate
-    acted. Evaluation is untouched unless ``monte_carlo`` asks for it.
+    At the first training step the backbone runs with the gates off and on. An error is raised if a
+    gate cannot act, if a normalization removes its effect, or if no gate acted in an epoch.
+    Evaluation does not change unless ``monte_carlo`` is set.
 
     Args:
-        gate: The perturbation; a dict from stages to gates gives each stage its own; null trains
-            without noise (the baseline of every comparison).
-        stages: ``L1`` to ``L4``, or names of modules of the backbone; null is L4, or what a dict of
-            gates names.
-        seed: Selects the noise; null takes the run's seed.
+        gate: The perturbation, or a dict with one gate per stage; null trains without noise (the
+            baseline).
+        stages: ``L1`` to ``L4``, or names of modules of the backbone; null is L4, or the keys of
+            ``gate``.
+        seed: Selects the noise; null uses the seed of the run.
         schedule: Strength over the training; null is full strength from the start.
         monte_carlo: In the commands test, validate and predict average the probabilities of this
-            many gated passes; 0 runs the plain network. Validation during training is always plain.
-        check: Refuse a gate that does not reach the output, and an epoch without noise; false does
-            neither.
+            many gated passes; 0 runs without noise, as validation during training always does.
+        check: Raise an error if a gate does not reach the output, or for an epoch without noise.
         target: Attribute of the LightningModule that holds the backbone.
     """
 
@@ -64,10 +63,10 @@ class NoiseInjection(Callback):
     ) -> None:
         if monte_carlo < 0 or (monte_carlo and gate is None):
             raise ValueError(
-                f"noise.monte_carlo={monte_carlo} is 0 or more, and needs a noise.gate."
+                f"noise.monte_carlo must be 0 or more and needs a noise.gate; got {monte_carlo}."
             )
         if seed is not None and not 0 <= seed < 2**63:
-            raise ValueError(f"noise.seed is from 0 to 2^63 - 1, or null; got {seed}.")
+            raise ValueError(f"noise.seed must be null or from 0 to 2^63 - 1; got {seed}.")
         if isinstance(gate, dict) and stages is not None and list(stages) == list(gate):
             stages = None  # a dict of gates names its stages
         self.gates = {} if gate is None else gates_by_stage(gate, stages)
@@ -81,23 +80,21 @@ class NoiseInjection(Callback):
 
     @classmethod
     def of(cls, trainer: Trainer) -> "list[NoiseInjection]":
-        """The callbacks of this class that a trainer has."""
+        """The callbacks of this class in a trainer."""
         callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
         return [one for one in callbacks if isinstance(one, cls)]
 
     @property
     def state_key(self) -> str:
-        """Two callbacks of this class, with other gates, stages or targets, keep separate
-        states.
-        """
+        """Callbacks with different gates, stages or targets have separate states."""
         kinds = dict.fromkeys(type(gate).__name__ for gate in self.gates.values())
         target = "" if self.target == "model" else f", target={self.target}"
         gate = "+".join(kinds) or "NoneType"
         return f"NoiseInjection{{gate={gate}, stages={','.join(self.gates)}{target}}}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Counters, the state of the schedule and the last measurement: a resumed run continues
-        with the noise of the uninterrupted one.
+        """Counters, the state of the schedule and the last measurement, so that a resumed run
+        continues with the same noise.
         """
         if self.attachment is None:
             return self._restored
@@ -228,7 +225,7 @@ class NoiseInjection(Callback):
         self._open.close()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Refuse an epoch without noise; adapt the strength of the next one."""
+        """Raise an error if the epoch had no noise; adapt the strength of the next one."""
         if (attachment := self.attachment) is None:
             return
         if self.check and attachment.fired == self._fired:
@@ -255,10 +252,9 @@ class NoiseInjection(Callback):
             self.on_fit_start(trainer, pl_module)
 
     def averaging(self, step: int) -> AbstractContextManager[object]:
-        """In here the network predicts Monte Carlo averages, if asked for, with the draws of
-        ``step``.
+        """Context in which the network predicts Monte Carlo averages, if configured.
 
-        The batches of a test have the steps from 0 on.
+        ``step`` selects the draws; the batches of a test are numbered from 0.
         """
         if self.attachment is None or not self.monte_carlo:
             return nullcontext()
@@ -272,7 +268,7 @@ class NoiseInjection(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Open Monte Carlo prediction for this batch; in ``fit`` validation is plain."""
+        """Start Monte Carlo prediction for this batch, except for validation in ``fit``."""
         if self.monte_carlo and trainer.state.fn != TrainerFn.FITTING:
             self.on_fit_start(trainer, pl_module)
             self._open.enter_context(self.averaging(batch_idx + (dataloader_idx << 32)))
@@ -293,7 +289,7 @@ class NoiseInjection(Callback):
 
 
 def share_done(trainer: Trainer, epoch: float) -> float:
-    """Share of the training that is done after ``epoch`` epochs; the earlier end counts."""
+    """Completed share of the training after ``epoch`` epochs; the limit reached first counts."""
     ends = ((epoch, trainer.max_epochs), (trainer.global_step, trainer.max_steps))
     shares = [done / end for done, end in ends if end is not None and end > 0]
     if not shares:
@@ -302,9 +298,7 @@ def share_done(trainer: Trainer, epoch: float) -> float:
 
 
 def training_nll(trainer: Any, pl_module: LightningModule) -> float:
-    """NLL of all training images in evaluation mode, without augmentation; the same on all
-    processes.
-    """
+    """NLL of all training images in evaluation mode, without augmentation, over all processes."""
     data = trainer.datamodule
     if not hasattr(data, "plain_train_dataloader"):
         raise ValueError("chaosgate.Adaptive needs a data module of chaosgate.data.")

@@ -1,5 +1,5 @@
-"""Run a network without leaving a trace, and one such run with its autograd graph: which places
-every path crosses, how features are laid out, and where a gate would be divided out.
+"""Run a network without changing its state. :class:`DryRun` records the autograd graph: which
+modules every path crosses, the layout of features, and where a norm would cancel a gate.
 """
 
 import math
@@ -25,16 +25,16 @@ from chaosgate.inject.layout import (
 )
 
 SMALLEST_SHARE = 3e-4
-"""Least share of a gradient along the features. Behind a per-token norm it is zero, up to its
-epsilon.
+"""Least share of a gradient along the features. Before a per-token norm it is zero, up to the
+epsilon of the norm.
 """
 
 
 @contextmanager
 def preserved(model: nn.Module) -> Iterator[None]:
-    """Afterwards modes, buffers, counters of gates and random streams are as before.
+    """Context that restores modes, buffers, counters of gates and random streams.
 
-    Networks draw and count in either mode: dropout, BatchNorm, masked auto-encoders, queues.
+    Networks may draw and count in both modes: dropout, BatchNorm, masked auto-encoders, queues.
     """
     modes = [(module, module.training) for module in model.modules()]
     kept = [
@@ -59,23 +59,23 @@ def preserved(model: nn.Module) -> Iterator[None]:
 
 
 def same_stream(model: nn.Module) -> AbstractContextManager[None]:
-    """Afterwards torch's random streams are as before."""
+    """Context that restores torch's random streams."""
     device = next(model.parameters(), torch.empty(0)).device
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
 @contextmanager
 def evaluation(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; afterwards everything is as before."""
+    """Context with evaluation mode that restores everything."""
     with preserved(model):
         model.eval()
         yield
 
 
 def eager() -> AbstractContextManager[object]:
-    """What is compiled runs eagerly inside: the hooks of a compiled network see no values.
+    """Context in which compiled networks run eagerly, because their hooks see no values.
 
-    Where the compiler was never loaded, nothing is compiled; asking it would take seconds.
+    If the compiler was never loaded, nothing is compiled, and loading it would take seconds.
     """
     loaded = "torch._dynamo" in sys.modules
     return torch.compiler.set_stance("force_eager") if loaded else nullcontext()
@@ -132,8 +132,8 @@ def without_zeros(model: nn.Module) -> dict[str, Tensor]:
 class DryRun:
     """One forward of two images in evaluation mode, with its autograd graph.
 
-    Weights that are almost zero (heads, branches and layer scales at initialization) hide what is
-    in front of them: for this forward they are ``replaced`` by random ones.
+    Weights that are almost zero (heads, branches and layer scales at initialization) hide the
+    layers in front of them: for this forward they are ``replaced`` by random ones.
 
     Args:
         model: The network.
@@ -142,13 +142,13 @@ class DryRun:
         kwargs: Further arguments of the model, by name.
 
     Attributes:
-        order: When the modules finish, from 0.
+        order: The order in which modules finish, from 0.
         outputs: Features of every module that returns one floating tensor, by name.
         crossed: Those that every path from the image to the output crosses.
-        layouts: The layouts that the shape allows or, where it allows several, that are proven.
-        sizes: Numbers of sites, where there are several.
+        layouts: The layout that the shape allows or, if it allows several, the proven one.
+        sizes: Numbers of sites, if there are several.
         places: Crossed modules with a grid.
-        steps: Those of them that do not span several resolutions; of equal tensors the outermost.
+        steps: The places that do not span several resolutions; of equal tensors the outermost.
     """
 
     @torch.inference_mode(False)  # what is made in that mode has no graph
@@ -241,7 +241,7 @@ class DryRun:
         return list(steps.values())
 
     def weighted_after(self, name: str) -> list[int]:
-        """When modules with a matrix or a kernel of weights finish after this one."""
+        """The order of later modules that have a matrix or a kernel of weights."""
         return [place for place in self._weighted if place > self.order[name]]
 
     def proven(self, name: str) -> Layout | None:
@@ -289,9 +289,9 @@ class DryRun:
         r"""Share of the output's gradient along the features, :math:`\|h\cdot
         g\|/\|\,\|h\|\|g\|\,\|`.
 
-        A gate scales the features of a site. Where a per-token norm divides that out, the gradient
-        is orthogonal to the features; where nothing reads the sites there is none, and the share is
-        0.
+        A gate scales the features of a site. If a per-token norm cancels the scale, the gradient is
+        orthogonal to the features. If no later layer reads the sites, there is no gradient, and
+        the share is 0.
         """
         generator = torch.Generator().manual_seed(0)
         weights = [torch.randn(t.shape, generator=generator).to(t) for t in self.results]
@@ -314,7 +314,7 @@ class DryRun:
             )
 
     def surviving(self, name: str) -> str | None:
-        """``name``, or the next place of the same grid, behind a norm that divides the gate out."""
+        """``name``, or if a norm cancels a gate there, the next place with this grid."""
         later = self.places[self.places.index(name) :]
         shares = self.shares([n for n in later if self.sizes[n] == self.sizes[name]])
         found = (n for n, share in shares.items() if share >= SMALLEST_SHARE)

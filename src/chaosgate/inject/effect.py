@@ -1,4 +1,4 @@
-"""Does a gate reach the output, and how strong is it there? One batch with the gate off and on."""
+"""The effect of a gate on the output, from one batch with the gate off and on."""
 
 import math
 import warnings
@@ -26,16 +26,14 @@ from chaosgate.inject.layout import ChaosgateError, logits_of, mapped, refuse, t
 from chaosgate.inject.stages import find_stages
 
 MINIMAL_CHANGE = 1e-3
-"""Least change of the output, as a share of what another image changes and of the size of the
+"""Least change of the output, relative to the difference between images and to the size of the
 noise.
 """
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One gated module: the map (B, C, *grid) before and after its gate, the output without and
-    with it.
-    """
+    """The map (B, C, *grid) before and after a gate, and the output without and with it."""
 
     before: Tensor
     after: Tensor
@@ -57,14 +55,14 @@ class Compared:
 
     @property
     def arrives(self) -> bool:
-        """In proportion to what is injected: a weak gate is not a lost one."""
+        """Whether the gate reaches the output; the threshold is lower for weak gates."""
         return self.change >= MINIMAL_CHANGE * min(1.0, math.sqrt(self.energy)) > 0
 
 
 @contextmanager
 def silent(model: nn.Module, train: bool) -> Iterator[None]:
-    """In training or evaluation mode, without gradients and without attached gates; afterwards
-    weights, buffers, modes, counters and random streams are as before.
+    """Context with training or evaluation mode, without gradients and attached gates; restores
+    weights, buffers, modes, counters and random streams.
     """
     with preserved(model), torch.no_grad(), eager(), ExitStack() as gates:
         for attachment in Attachment.on(model):
@@ -75,8 +73,8 @@ def silent(model: nn.Module, train: bool) -> Iterator[None]:
 
 
 def output_of(model: nn.Module, args: Any, kwargs: Any, call: Any = None) -> Tensor:
-    """The logits, else all floating tensors in a row; torch's random streams stay where they
-    were.
+    """The logits, or else all floating tensors concatenated; torch's random streams do not
+    change.
     """
     with same_stream(model):
         output = (call or model)(*args, **kwargs)
@@ -87,7 +85,7 @@ def output_of(model: nn.Module, args: Any, kwargs: Any, call: Any = None) -> Ten
 
 
 def compare(attachment: Attachment, args: Any, kwargs: Any, train: bool) -> dict[str, Compared]:
-    """Run the model without gates, and with each gate alone; always with the same noise.
+    """Run the model without gates and with each gate alone, all with the same noise.
 
     In evaluation mode at the current strength, in training mode at full strength.
     """
@@ -137,12 +135,12 @@ def relative_energy(gate: Gate, before: Tensor) -> float:
 class SiteReport:
     r"""What a gate does at one module, measured on one batch in evaluation mode.
 
-    ``energy`` is :math:`E\|\tilde h-h\|^2/E\|h\|^2`, the common axis of all methods: its
+    ``energy`` is :math:`E\|\tilde h-h\|^2/E\|h\|^2`, the common unit of all methods: an
     expectation over the noise, on the features of ``images`` images; ``logit_change`` the relative
-    change of the logits; ``positive_share`` how much of the map is positive (the log-geometry
+    change of the logits; ``positive_share`` the share of positive values (the log-geometry
     theorems need positive maps); ``gate_min``, ``gate_max`` and ``log_std`` describe the realized
-    multiplicative gate where there is one; ``fired`` counts the training passes in which gates have
-    acted so far; ``strength`` is the schedule's factor on the nominal strength.
+    multiplicative gate where there is one; ``fired`` counts how often gates have acted in
+    training; ``strength`` is the schedule's factor on the nominal strength.
     """
 
     stage: str
@@ -216,8 +214,8 @@ def measure(attachment: Attachment, args: Any, kwargs: Any) -> list[SiteReport]:
 
 
 def require_effect(attachment: Attachment, args: Any, kwargs: Any) -> None:
-    """Refuse a gate that does not reach the output in training mode, at its full strength, with
-    the measured cause; weights that are zero at initialization are only a warning.
+    """Raise an error with the measured cause if a gate at full strength does not reach the output
+    in training mode; warn if weights that are zero at initialization hide its effect.
     """
     if sharded(attachment.model):
         warnings.warn("gates on sharded parameters are not checked.", stacklevel=2)
@@ -232,21 +230,21 @@ def require_effect(attachment: Attachment, args: Any, kwargs: Any) -> None:
             if not seen.before.any():
                 cause = "the features are all zero" if seen.before.numel() else "the batch is empty"
             refuse("constant", where=where, cause=cause)
-        cause, advice = "unknown", "chaosgate.sites(model, batch) lists the places of this network."
+        cause, advice = "unknown", "chaosgate.sites(model, batch) lists places for a gate."
         with suppress(ChaosgateError, KeyError):  # else no cause, no suggestion
             dry = DryRun(attachment.model, args, kwargs)
             dry.layouts.setdefault(site.module, site.layout)  # type: ignore[arg-type]
             share = dry.shares([site.module])[site.module]
             if share >= SMALLEST_SHARE and dry.replaced:
                 warnings.warn(
-                    f"the effect of the gate at {where} cannot be seen yet: weights behind it are "
+                    f"the effect of the gate at {where} cannot be seen yet: later weights are "
                     f"(almost) zero at initialization ({dry.replaced[-1]}).",
                     stacklevel=2,
                 )
                 continue
             if share < SMALLEST_SHARE:
-                dead = "nothing that the output depends on reads it (dead path)"
-                cause = "a normalization behind it divides it out" if share else dead
+                dead = "no layer that the output depends on reads it (dead path)"
+                cause = "a later normalization cancels it" if share else dead
             if works := _alternative(dry, site.module, site.gate, args, kwargs):
                 advice = f"'{works}' works here (tried): stages=['{works}']."
         facts = {"change": seen.change, "energy": seen.energy, "cause": cause, "advice": advice}
@@ -272,9 +270,9 @@ def _alternative(dry: DryRun, module: str, gate: Gate, args: Any, kwargs: Any) -
 class SiteEffect:
     """A place for a gate.
 
-    ``stage`` is L1 to L4 where the module stands for one; ``survives`` tells whether a gate there
-    reaches the output in training mode, ``logit_change`` how far the logits move (relative,
-    evaluation mode), ``positive_share`` how much of the map is positive.
+    ``stage`` is L1 to L4 if the module stands for one; ``survives`` whether a gate there reaches
+    the output in training mode; ``logit_change`` the relative change of the logits in evaluation
+    mode; ``positive_share`` the share of positive values in the map.
     """
 
     stage: str | None
@@ -288,15 +286,14 @@ class SiteEffect:
 
 
 def sites(model: nn.Module, example: Any = None, gate: Gate | None = None) -> list[SiteEffect]:
-    """Try a gate at the stages and at every block that all paths cross, in the order in which they
-    run.
+    """Try a gate at the stages and at every block that all paths cross, in execution order.
 
-    The network is left as it was found.
+    The network does not change.
 
     Args:
         model: As for :func:`attach`.
-        example: A batch as the model takes it; real images tell more than random ones. None makes
-            noise images of the size that the model declares.
+        example: A batch for the model; real images are more informative than random ones. None
+            makes noise images of the size that the model declares.
         gate: The gate to try; None is ``GaussianChaos(log_std=1)``.
 
     >>> import timm
@@ -329,9 +326,7 @@ def _try(
 
 
 def first_images(call: Any, images: int) -> Any:
-    """The same arguments with fewer images: every tensor as long as the first one is cut; detached
-    copies.
-    """
+    """Detached copies of the arguments with fewer images: tensors as long as the first are cut."""
     size = next((len(t) for t in tensors(call) if t.ndim), 0)
     return mapped(
         call, lambda t: t[:images].detach().clone() if t.ndim and len(t) == size else t.detach()

@@ -1,4 +1,4 @@
-"""Resuming with the noise of the uninterrupted run: one line for each framework.
+"""Resume with the same noise: one line for each framework.
 
 The counters of an attachment are not part of the model's ``state_dict``. With
 ``handle = chaosgate.attach(...)``:
@@ -13,7 +13,7 @@ The counters of an attachment are not part of the model's ``state_dict``. With
     same dict
 * Lightning: :class:`~chaosgate.NoiseInjection` does it by itself
 
-Without it the noise starts again at step 0, and a warning says so.
+Without this line the noise starts again at step 0, with a warning.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ def trainer_callback(handle: Any) -> Any:
 
 
 class timm_state:  # noqa: N801 - used like a function
-    """What timm saves as its loss scaler: the counters, and the scaler's state if there is one."""
+    """For timm, which saves it as a loss scaler: the counters, and the scaler's state if any."""
 
     state_dict_key = "amp_scaler"
 

@@ -1,9 +1,9 @@
-"""Feature layouts: every gate sees (B, C, *grid), whatever the network passes around. Also the
-table of refusals.
+"""Feature layouts: every gate sees (B, C, *grid), whatever the layout of the network. Also the
+messages of errors.
 
 A layout is given by the user, declared by the layers of a module, proven by a dry run
-(``dryrun.py``), or read off the shape: maps have the only order of axes in which they are the image
-made smaller by one factor.
+(``dryrun.py``), or read from the shape, if only one order of axes makes the map an image that is
+smaller by one factor.
 """
 
 import math
@@ -16,8 +16,8 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 
 KINDS = {"NCL": 3, "NLC": 3, "NCHW": 4, "NHWC": 4, "NCDHW": 5, "NDHWC": 5}
-"""Layouts by name, and their number of axes. NLC are tokens; the others have their grid in their
-shape.
+"""Layouts by name, and their number of axes. NLC are tokens; in the others, the grid is part of
+the shape.
 """
 
 
@@ -27,7 +27,7 @@ class Layout:
 
     Args:
         kind: One of :data:`KINDS`.
-        grid: The grid of the tokens, row by row; None for maps, whose shape has it.
+        grid: The grid of the tokens, row by row; None for maps, whose shape contains it.
         prefix: Leading tokens (class, registers) that are not on the grid and are not changed.
     """
 
@@ -71,7 +71,7 @@ _LAYERS = {
 
 
 def declared_layout(chain: Sequence[nn.Module]) -> Layout | None:
-    """The layout by the layers inside a module, or timm's number of tokens of those around it."""
+    """The layout declared by the layers inside a module, or by timm's number of tokens."""
     inside = list(chain[0].modules())
     kinds = [k for k, layers in _LAYERS.items() if any(isinstance(m, layers) for m in inside)]
     if len(kinds) == 1 and kinds[0]:
@@ -87,14 +87,14 @@ def read_layout(
     given: tuple[str | None, tuple[int, ...] | None] = (None, None),
     shown: Layout | None = None,
 ) -> Layout:
-    """The layout of what module ``name`` returned.
+    """The layout of the output of module ``name``.
 
     Args:
         name: Path of the module.
         shape: Shape of the features.
         images: Shape (B, C, ...) of the network's input, if known.
         given: Kind and grid from the user.
-        shown: What a dry run has shown, or the network declares; tokens may have another grid now.
+        shown: The layout proven by a dry run or declared; tokens may have another grid now.
     """
     kind, grid = given
     prefix = shape[1] - math.prod(grid or ())
@@ -121,7 +121,7 @@ def read_layout(
 
 
 def possible_layouts(shape: Sequence[int], images: Sequence[int]) -> list[Layout]:
-    """Layouts in which features of this shape are the images made smaller by one factor."""
+    """Layouts in which features of this shape are the images, smaller by one factor."""
     sides, found = tuple(images[2:]), []
     if not sides or shape[0] != images[0]:
         return []
@@ -164,9 +164,7 @@ def tensors(value: Any) -> list[Tensor]:
 
 
 def features_of(name: str, output: Any) -> Tensor:
-    """The one feature tensor in what module ``name`` returned; integers (a grid) may be beside
-    it.
-    """
+    """The one feature tensor in the output of module ``name``, besides integers (a grid)."""
     parts = output if isinstance(output, list | tuple) else [output]
     found = [p for p in parts if isinstance(p, Tensor) and p.is_floating_point()]
     if len(found) != 1 or not 3 <= found[0].ndim <= 5:
@@ -176,13 +174,13 @@ def features_of(name: str, output: Any) -> Tensor:
 
 
 def named(output: Any, name: str) -> Tensor | None:
-    """The tensor of this name in the dict or dataclass that a network returned."""
+    """The tensor of this name in an output that is a dict or dataclass."""
     found = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
     return found if isinstance(found, Tensor) else None
 
 
 def logits_of(output: Any) -> Tensor | None:
-    """The logits in what a network returned: named ``logits`` or ``out``, or its only floating
+    """The logits in the output of a network: named ``logits`` or ``out``, or the only floating
     tensor.
     """
     for name in ("logits", "out"):
@@ -200,11 +198,11 @@ class ChaosgateError(Exception):
 
 
 class PlacementError(ChaosgateError, ValueError):
-    """A gate cannot be placed as asked."""
+    """A gate cannot be placed as requested."""
 
 
 class LoopError(ChaosgateError, RuntimeError):
-    """The model is run in a way that is outside the contract of ``attach``."""
+    """The model is used in a way that ``attach`` does not support."""
 
 
 def refuse(condition: str, **facts: Any) -> NoReturn:
@@ -228,35 +226,37 @@ PLACEMENT = {
     "already gated": "'{module}' already has a gate, by {handle!r}. Remove it first; "
     "chaosgate.Attachment.on(model) finds the handle.",
     "gated twice": "'{module}' returns the tensor that '{inner}' returned, which has a gate. Name "
-    "one.",
+    "only one of them.",
     "dry run": "the dry run of {model} failed: {error}. Give example=batch, or name modules.",
     "sharded": "the parameters of {model} are sharded. Attach before sharding, or name a module.",
     # -- layouts
     "not one map": "'{name}' returns {type} with {shapes}, not one map, sequence, volume or tokens "
     "(B, L, C). Name another module.",
     "windows": "'{name}' returns {maps} maps for {images} inputs, such as windows. Name a module "
-    "outside of them; or give layout= (grid= for tokens) if each is a map.",
+    "outside of the windows; or give layout= (grid= for tokens) if each is a map.",
     "unknown layout": "the layout of '{name}', shape {shape}, is not known. Give example=batch, "
     "layout= ('NCHW', 'NHWC', 'NCL'), or grid=(rows, columns) for tokens.",
     "does not fit": "layout={layout!r}, grid={grid} does not fit: '{name}' returns shape {shape}.",
     # -- effect
-    "no effect": "the gate at {where} does not reach the output: it changes by {change:.1e} of "
-    "what another image changes, at {energy:.1e} of the features' energy. Cause: {cause}. {advice}",
+    "no effect": "the gate at {where} does not reach the output, which changes by {change:.1e} "
+    "of the difference between images, at {energy:.1e} of the features' energy. Cause: {cause}. "
+    "{advice}",
     "constant": "the gate at {where} changes nothing on this batch: {cause}. Check with other "
     "weights and images, or use check=False.",
     # -- Monte Carlo prediction
     "no logits": "Monte Carlo prediction needs a model that returns logits (B, K, ...); got "
     "{output}.",
 }
-"""Refused when a gate is attached or checked."""
+"""Errors when a gate is attached or checked."""
 
 LOOPS = {
     "removed": "this attachment was removed from its model; attach the gates again.",
     "frozen": "the gate at '{stage}' did not act: '{module}' is in evaluation mode while the "
     "model trains. Call .train() on it; its batch norms may stay frozen.",
-    "replaced": "the gate at '{stage}' did not act: '{module}' was replaced. Attach afterwards.",
+    "replaced": "the gate at '{stage}' did not act: '{module}' was replaced. Attach after "
+    "replacing modules.",
     "not called": "the gate at '{stage}' did not act: '{module}' was not called. Activation "
-    "checkpointing may run its blocks directly: name the last one{inner}. Of a model that was "
+    "checkpointing may run its blocks directly: name the last one{inner}. If the model was "
     "compiled and run before, torch.compiler.reset() drops the old code.",
     "shared hooks": "this {model} shares its hooks with the gated one (torch.nn.DataParallel, "
     "copy.copy). Use DistributedDataParallel, or copy.deepcopy.",
@@ -270,4 +270,4 @@ LOOPS = {
     "copied": "an attachment belongs to its model and cannot be copied or saved. Save "
     "handle.state_dict(), and find the handle by chaosgate.Attachment.on(model).",
 }
-"""Refused while the model runs."""
+"""Errors while the model runs."""

@@ -1,4 +1,4 @@
-"""Schedules: the strength of a gate over a training, as a factor on its nominal strength."""
+"""Schedules: the strength of a gate during training, as a factor on its nominal strength."""
 
 import json
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ class Schedule:
     """
 
     def __call__(self, done: float) -> float:
-        """Factor on the strength, from 0 to 1, when this share of the training is done."""
+        """Factor on the strength, from 0 to 1, after this share of the training."""
         raise NotImplementedError
 
 
 @dataclass
 class Ramp(Schedule):
-    """No noise before ``start``, then a linear rise to full strength at ``until``.
+    """No noise before ``start``, then a linear increase to full strength at ``until``.
 
-    Both are shares of the training. With ``start == until`` the noise is switched on at once.
+    Both are shares of the training. With ``start == until``, noise starts at full strength.
 
     Args:
-        start: Until here the network trains exactly as without noise.
-        until: From here on the strength is that of the gate.
+        start: Until here the training is bit-identical to one without noise.
+        until: From here on the gate has its full strength.
 
     >>> ramp = Ramp(start=0.25, until=0.75)
     >>> [ramp(done) for done in (0.2, 0.5, 0.9)]
@@ -37,7 +37,7 @@ class Ramp(Schedule):
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.until <= 1 or self.start == 1:
             raise ValueError(
-                "a ramp has start and until as shares of the training, 0 <= start <= until <= 1 "
+                "a ramp needs start and until as shares of the training, 0 <= start <= until <= 1 "
                 f"and start < 1; got {self!r}."
             )
 
@@ -48,22 +48,23 @@ class Ramp(Schedule):
 
 
 class Adaptive(Schedule):
-    r"""Noise that follows over-fitting: more where the training NLL falls below the validation NLL.
+    r"""Strength that follows overfitting: higher the more the training NLL is below the validation
+    NLL.
 
     .. math:: r = 1 - \frac{\text{training NLL}}{\text{validation NLL}}, \qquad
         u = 2\,\bigl(\mathrm{EMA}[\min(1, r/t)] - 0.4\bigr) \text{ clipped to } [0, 1]
 
-    Both NLLs are of all images in evaluation mode, without augmentation; t is the share of the
-    training that is done. The average starts at zero when t reaches ``start``; before, there is no
-    noise. u is the factor on the strength of the gate in the next epoch; in the kept studies the
-    gate had ``log_std`` 3.
+    Both NLLs are of all images in evaluation mode, without augmentation; t is the completed
+    share of the training. The average starts at zero when t reaches ``start``; before, there is no
+    noise. u is the factor on the strength of the gate in the next epoch; in our studies the gate
+    had ``log_std`` 3.
 
-    :class:`~chaosgate.NoiseInjection` calls :meth:`update` after every epoch. A plain loop does it
-    by itself.
+    :class:`~chaosgate.NoiseInjection` calls :meth:`update` after every epoch; in a plain
+    loop, call it yourself.
 
     Args:
         start: Share of the training without noise.
-        decay: Of the average, per epoch.
+        decay: Decay of the average, per epoch.
 
     >>> adaptive = Adaptive()
     >>> adaptive.update(0.5, train_nll=0.2, val_nll=1.0)
@@ -81,7 +82,7 @@ class Adaptive(Schedule):
         return self.factor
 
     def update(self, done: float, train_nll: float, val_nll: float) -> None:
-        """After an epoch: the share of the training that is done, and both NLLs."""
+        """Call after an epoch with the completed share of the training and both NLLs."""
         if done >= self.start:
             overfitting = min(1.0, (1 - train_nll / val_nll) / done)
             self.average += (1 - self.decay) * (overfitting - self.average)

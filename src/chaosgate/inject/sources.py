@@ -1,8 +1,8 @@
-"""Does the noise in a model act? Every source of random numbers, redrawn alone.
+"""Find every source of random numbers in a model and measure its effect.
 
-A function mode watches the functions that draw. It seeds each of them by (module, operator,
-number), so that two forwards are equal; then a forward in which one source is seeded otherwise
-shows what reaches the output.
+A ``TorchFunctionMode`` intercepts the functions that draw. It seeds each draw by (module, operator,
+number), so that two forwards are equal; then a forward in which only one source has another seed
+shows the effect on the output.
 """
 
 import math
@@ -47,7 +47,7 @@ class Source:
     """One source of random numbers.
 
     ``draws`` per training forward; ``requested`` and ``realized`` rates of dropped values;
-    ``energy``, what it injects relative to its input; ``change`` of the output (relative) when only
+    ``energy``, injected energy relative to its input; ``change`` of the output (relative) when only
     this source is redrawn; ``independent`` draws of samples and channels.
     """
 
@@ -65,7 +65,7 @@ class Source:
 
     @property
     def healthy(self) -> bool:
-        """It acts, or it is switched off by a rate of zero."""
+        """Whether it acts, or is switched off by a rate of zero."""
         return self.verdict == "acts" or (self.verdict == "never draws" and self.requested == 0)
 
 
@@ -219,16 +219,16 @@ class _Watch(TorchFunctionMode):
 
 
 def audit(model: nn.Module, *example: Any, **kwargs: Any) -> Audit:
-    """Find every source of random numbers in a model, and measure what each does.
+    """Find every source of random numbers in a model, and measure the effect of each.
 
-    Weights, buffers, counters and random streams stay as they were. Weights that are almost zero
+    Weights, buffers, counters and random streams do not change. Weights that are almost zero
     (branches at initialization) are replaced for the measurement. Attached gates are measured at
     full strength. Verdicts: acts, never draws, drawn but constant, result unused, removed by a
     normalization, active in evaluation, rate differs from the request.
 
     Args:
         model: Any module.
-        example: Its arguments; none uses noise images of the size that the network declares.
+        example: Arguments of the module; without them, noise images of the declared size are used.
         kwargs: Further arguments, by name.
 
     >>> model = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5), nn.Linear(64, 2))

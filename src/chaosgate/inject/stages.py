@@ -1,4 +1,4 @@
-"""Names to modules: paths, and L1 to L4 by declaration (timm's ``feature_info``) or proof."""
+"""From names to modules: paths, and L1 to L4, declared (timm's ``feature_info``) or proven."""
 
 import math
 from collections import defaultdict
@@ -21,13 +21,13 @@ Site = tuple[str, Layout | None]
 
 
 def resolve_stages(model: nn.Module, example: Any = None) -> dict[str, str]:
-    """The modules behind L1, L2, L3, L4, as far as they exist.
+    """The modules of L1, L2, L3 and L4, as far as these stages exist.
 
     * timm declares its stages in ``feature_info``; for other networks the dry run must prove them.
-      L_k is the last place of its resolution; every path from the image to the output crosses it.
-    * A network of constant resolution (ViT) has quarter depths, up to the last block from which a
-      gate reaches the output.
-    * Where a per-token norm divides the gate out (Swin L4, ConvNeXt L1 to L3), its output.
+      L_k is the last module at its resolution; every path from the image to the output crosses it.
+    * In a network of constant resolution (ViT) the stages are quarters of the depth, up to the last
+      block from which a gate reaches the output.
+    * If a per-token norm cancels the gate (Swin L4, ConvNeXt L1 to L3), the stage is its output.
 
     Args:
         model: A network of timm, torchvision or transformers, or any that takes an image; bare, or
@@ -46,7 +46,7 @@ def resolve_stages(model: nn.Module, example: Any = None) -> dict[str, str]:
 
 
 def resolve_sites(model: nn.Module, asked: Sequence[str], example: Any = None) -> dict[str, str]:
-    """The module for every name: that of a stage, or the module of this path."""
+    """The module for every name: a stage, or a path."""
     return {name: module for name, (module, _) in find_sites(model, asked, example).items()}
 
 
@@ -93,12 +93,12 @@ def find_stages(
         place = dry.surviving(candidates[stage])
         if place is None:
             why[stage] = (
-                f"a gate at '{candidates[stage]}' is divided out by a normalization, or dead"
+                f"a gate at '{candidates[stage]}' is canceled by a normalization, or not used"
             )
         elif layout := dry.proven(place):
             found[stage] = (ahead + place, layout)
         else:
-            why[stage] = f"what '{place}' returns is not in the order of the image"
+            why[stage] = f"the output of '{place}' is not in the order of the image"
     return {stage: found[stage] for stage in wanted if stage in found}, why
 
 
@@ -188,8 +188,8 @@ def _entries(model: nn.Module) -> list[tuple[str, int]]:
 
 
 def unwrapped(path: str) -> str:
-    """The path without wrappers of distributed training and compilation: noise is the same in
-    them.
+    """The path without wrappers of distributed training and compilation, which do not change the
+    noise.
     """
     steps = [step for step in path.split(".") if step not in _WRAPPERS]
     while len(steps) > 1 and steps[0] == "module":
