@@ -4,6 +4,7 @@ import math
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -127,26 +128,28 @@ def test_brier_terms_agree_with_their_definition_and_add_up(scale, num_bins):
     target = torch.multinomial(probs.sqrt(), 1, generator=generator).squeeze(1)
     metric = BrierScore(4, num_bins)
     metric.update(probs, target)
-    d = metric.decomposition()
-    total = d.reliability - d.resolution + d.uncertainty + d.within_variance - d.within_covariance
-    torch.testing.assert_close(total, d.score, rtol=0, atol=1e-13)
-    p, y, n = probs.numpy(), np.eye(4)[target.numpy()], len(probs)
-    assert float(metric.compute()) == pytest.approx(((p - y) ** 2).sum(1).mean(), abs=1e-13)
-    names = ("reliability", "resolution", "uncertainty", "within_variance")
-    expected = dict.fromkeys(names, 0.0)
-    for k in range(4):
-        rate = y[:, k].mean()
-        expected["uncertainty"] += rate * (1 - rate)
-        for m in range(num_bins):
-            inside = (p[:, k] > m / num_bins) & (p[:, k] <= (m + 1) / num_bins)
-            inside |= (p[:, k] == 0) & (m == 0)
-            if inside.any():
-                pm, ym = p[inside, k], y[inside, k]
-                expected["reliability"] += len(pm) / n * (pm.mean() - ym.mean()) ** 2
-                expected["resolution"] += len(pm) / n * (ym.mean() - rate) ** 2
-                expected["within_variance"] += len(pm) / n * pm.var()
-    for name, value in expected.items():
-        assert float(getattr(d, name)) == pytest.approx(value, abs=1e-13), name
+    found = metric.decomposition()
+    p, y = probs.flatten().numpy(), np.eye(4)[target.numpy()].flatten()
+    bins = np.ceil(p * num_bins).clip(1)  # (a, b], the first one with 0
+    cases = pd.DataFrame({"k": np.tile(range(4), 300), "bin": bins, "p": p, "y": y})
+    mean, rate = (
+        cases.groupby(["k", "bin"]).transform("mean"),
+        cases.groupby("k").y.transform("mean"),
+    )
+    expected = {
+        "score": (p - y) ** 2,
+        "reliability": (mean.p - mean.y) ** 2,
+        "resolution": (mean.y - rate) ** 2,
+        "uncertainty": rate * (1 - rate),
+        "within_variance": (p - mean.p) ** 2,
+        "within_covariance": 2 * (p - mean.p) * (y - mean.y),
+    }
+    for name, terms in expected.items():
+        assert float(getattr(found, name)) == pytest.approx(terms.sum() / 300, abs=1e-13), name
+    assert float(metric.compute()) == float(found.score)
+    _, reliability, resolution, uncertainty, variance, covariance = map(float, found)
+    total = reliability - resolution + uncertainty + variance - covariance
+    assert total == pytest.approx(float(found.score), abs=1e-13)
 
 
 @pytest.mark.parametrize("make", [CalibrationError, lambda: BrierScore(2)])
