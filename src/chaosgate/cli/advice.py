@@ -19,7 +19,7 @@ def advise(run: Path, *, count: PositiveInt = 5000) -> None:
 
     Args:
         run: Directory of a run that was trained without noise.
-        count: Images of each set at most, evenly spaced.
+        count: Largest number of images per set, evenly spaced.
     """
     train, val = nll_of(run, count)
     print(f"{run}: training NLL {train.mean():.3f}, validation NLL {val.mean():.3f}")

@@ -1,6 +1,4 @@
-"""``chaosgate configs`` and ``init``: files that come with the package, and a project of your
-own.
-"""
+"""``chaosgate configs`` and ``init``: files that come with the package, and a new project."""
 
 import shutil
 from pathlib import Path
@@ -19,7 +17,7 @@ def configs(action: Literal["list", "show", "copy"] = "list", name: str = "") ->
 
     Args:
         action: What to do.
-        name: Of a file, such as noise/gch or study/quickstart.
+        name: Name of a file, such as noise/gch or study/quickstart.
     """
     shipped = shipped_configs()
     if action == "list":

@@ -8,7 +8,7 @@ from jsonargparse.typing import NonNegativeInt, PositiveInt
 
 
 def check(root: Path) -> int:
-    """List what would silently change a training on a folder of images.
+    """Find files in a folder of images that training would read wrongly or not at all.
 
     Decodes every image; reads the sets in the folder. The exit status is 1 if training is affected:
     images that cannot be decoded, saturate or become black; links to nothing; images that are not
@@ -60,13 +60,13 @@ def corrupt(
 
     Args:
         clean: Folder of clean images, in class folders or not.
-        to: A new folder, or one that this command has started to fill.
+        to: A new folder, or one that an earlier call has started to fill.
         corruptions: paper (7), common (15), all (19), or names.
-        severities: Some of 1 to 5.
+        severities: Severities from 1 to 5.
         frost_textures: Folder of the official frost pictures; only frost needs it.
         size: Side of the copies in pixels.
         seed: Seed of all corruptions.
-        workers: Processes (all cores).
+        workers: Number of processes (default: all cores).
     """
     from chaosgate.cli.commands import cores
     from chaosgate.data.augment import usual_resize
@@ -95,7 +95,7 @@ def download(archive: Literal["noise", "blur", "weather", "digital", "extra"], *
       chaosgate data download noise --to FOLDER
 
     Args:
-        archive: Of the release.
+        archive: Archive of the release.
         to: Folder to unpack into.
     """
     from chaosgate.data.imagenet_c import download_group

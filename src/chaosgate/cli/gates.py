@@ -1,6 +1,4 @@
-"""``chaosgate design`` and ``verify``: derive a gate, and compare gates with the paper's
-statements.
-"""
+"""``chaosgate design`` and ``verify``: derive a gate; compare gates with the paper's statements."""
 
 import re
 from collections.abc import Sequence

@@ -36,7 +36,7 @@ def sites(
     Args:
         network: A run directory, a checkpoint file, or the name of a timm model.
         arguments: NAME=VALUE for timm.create_model.
-        image_size: Side in pixels (what the network was made for).
+        image_size: Side of the images in pixels (default: that of the network).
     """
     import pandas as pd
 
@@ -81,13 +81,13 @@ def probe(
     Args:
         network: A run directory, a checkpoint file, or the name of a timm model.
         arguments: NAME=VALUE for timm.create_model.
-        images: Folder of images (those of the run).
+        images: Folder of images (default: the validation images of the run).
         count: Number of images, evenly spaced among those available.
-        image_size: Side in pixels (what the network was made for).
+        image_size: Side of the images in pixels (default: that of the network).
         stages: L1 to L4, or names of modules.
-        methods: Some of the methods (a selection).
+        methods: Methods to compare (default: a selection).
         log_std: Strength of Gaussian Chaos.
-        energy: Injected energy over the energy of the features, instead of log_std.
+        energy: Ratio of injected energy to the energy of the features, instead of log_std.
         operator: Operator of the gates, NAME[:ARG=VALUE,...].
         channels: Channels per stage, evenly spaced.
         draws: Gates per image.
@@ -129,7 +129,7 @@ def audit(
     Args:
         network: The name of a timm model, a run directory, a checkpoint file, or module:function.
         arguments: NAME=VALUE for timm.create_model, or for the function.
-        image_size: Side in pixels (what the network was made for).
+        image_size: Side of the images in pixels (default: that of the network).
         require: Exit with status 1 unless all noise acts in training and evaluation is silent.
     """
     from pkgutil import resolve_name
@@ -166,9 +166,9 @@ def strength(
 
     Args:
         network: A run directory, a checkpoint file, or the name of a timm model.
-        stage: L1 to L4, or a module.
+        stage: L1 to L4, or the name of a module.
         arguments: NAME=VALUE for timm.create_model.
-        images: Folder of images (those of the run).
+        images: Folder of images (default: the validation images of the run).
         count: Number of images.
     """
     from chaosgate.cli.sources import find_images, find_network

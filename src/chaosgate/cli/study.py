@@ -1,4 +1,4 @@
-"""Many runs as one: train and compare the methods of a study file.
+"""Train and compare the methods of a study file.
 
 A study is a YAML file with methods, seeds, metrics and a reference to compare to. 'quickstart' and
 'paper/pets_main' come with the package ('chaosgate configs' lists them all); your own file is named
@@ -115,8 +115,8 @@ def run(
         seeds: Number of seeds, instead of the study's: its first ones, then the next numbers.
         jobs: Runs at a time (default: the study's).
         threads: Threads of each run (default: the study's, or the cores shared among the jobs).
-        launcher: This machine, or an array of SLURM jobs.
-        slurm: Resources of one SLURM job.
+        launcher: Where to run: on this machine, or as an array of SLURM jobs.
+        slurm: Resources of each SLURM job.
     """
     console = Console(highlight=False)
     found, runs = _plan(study, root, size, seeds, train=True)
@@ -208,7 +208,7 @@ def sweep(
     seeds: PositiveInt = 3,
     jobs: PositiveInt = 1,
 ) -> int:
-    """Train with a gate at several strengths and without noise; select on validation images.
+    """Train without noise and with a gate at several strengths; select on validation images.
 
     The report says if the selected strength is at the edge of the grid. Sweeps share their runs:
     with one more value only that one is trained.
@@ -217,7 +217,7 @@ def sweep(
 
     Args:
         config: Shared configuration: files, or shipped names; -c once for each.
-        values: Strengths, with commas: the log_std, p, sigma or gamma of the gate.
+        values: Strengths, separated by commas: log_std, p, sigma or gamma of the gate.
         gate: File or shipped name of the gate.
         seeds: Runs of each strength.
         jobs: Runs at a time.

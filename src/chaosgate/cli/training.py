@@ -44,10 +44,10 @@ class Options:
     Args:
         run_dir: Directory of the run (runs/NAME; NAME follows from the settings).
         ckpt_path: A checkpoint: fit continues from it, others load its weights.
-        labels: Copied into every result row, e.g. study, method.
-        temperature: test: also the metrics of logits scaled by a fitted temperature.
-        outputs: test: keep confidence, correctness, NLL of images under this name.
-        logits: test, with --outputs: also keep the logits, in half precision.
+        labels: Entries for every result row, e.g. study, method.
+        temperature: test: also compute metrics after temperature scaling.
+        outputs: test: name for saving confidence, correctness and NLL of every image.
+        logits: test, with --outputs: also save the logits in half precision.
     """
 
     run_dir: str | None = None
@@ -252,8 +252,8 @@ def _parser() -> LightningArgumentParser:
 def compose(words: Sequence[str]) -> dict[str, Any]:
     """The configuration of a command line as plain data with all defaults; nothing is built.
 
-    What the command would refuse raises a ValueError with the same message. The first call makes
-    the parser (about a second).
+    A mistake raises a ValueError with the message of the command. The first call takes about a
+    second.
 
     Args:
         words: As after ``chaosgate fit``: files and keys.
@@ -267,7 +267,7 @@ def execute(command: str, config: dict[str, Any], **options: Any) -> list[dict[s
     """Carry out a command in this process, for a program that continues afterwards.
 
     Lightning starts further processes by repeating ``sys.argv``, and leaves their addresses in the
-    environment, where the next command would look for them.
+    environment; both are restored.
 
     Args:
         command: fit, validate, test or predict.

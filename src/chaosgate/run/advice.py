@@ -1,4 +1,4 @@
-r"""Will noise help? What a network trained without noise tells about it.
+r"""Predict from a network trained without noise whether noise would help.
 
 .. math:: r = 1 - \frac{\text{training NLL}}{\text{validation NLL}}
 
@@ -64,7 +64,7 @@ class Advice:
 
 
 def advise(train_nll: ArrayLike, val_nll: ArrayLike) -> Advice:
-    """Whether noise will help, from a network that was trained without.
+    """Predict from a network trained without noise whether noise would help.
 
     Args:
         train_nll: NLL on training images in evaluation mode and without augmentation: of every

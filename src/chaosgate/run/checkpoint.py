@@ -1,4 +1,4 @@
-"""What a training leaves: checkpoints, exact to resume and selected by validation; its curve."""
+"""Checkpoints of a training, for exact resuming and selected by validation; its curve."""
 
 import math
 import os
@@ -38,7 +38,7 @@ _RULE = "best: smallest val/nll; among epochs within {:g} of it, smallest val/ec
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Write a checkpoint beside its place and rename it; read local files as plain data only."""
+    """Write checkpoints atomically; read them as plain data, only from local files."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
@@ -47,7 +47,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         replace_file(Path(path), partial(torch.save, checkpoint))
 
     def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Whatever is asked for: no pickled object, no URL, no damaged file."""
+        """Refuse pickled objects, URLs and damaged files, whatever the arguments."""
         return read_checkpoint(path)
 
 
@@ -61,7 +61,7 @@ def damage(path: Path) -> str | None:
 
 
 def select(curve: Sequence[Mapping[str, Any]], tolerance: float) -> tuple[int, int, list[int]]:
-    """The best epoch, the one of the best Top-1, and all that may still become the best one.
+    """The best epoch, the epoch of the best Top-1, and all epochs that may still become the best.
 
     The paper's rule: smallest validation NLL; among epochs within ``tolerance`` of it, smallest
     ECE. Ties go to the smaller NLL, then to the earlier epoch. Epochs without validation never win.
@@ -117,7 +117,7 @@ class KeepCheckpoints(Checkpoint):
         self._writes = trainer.is_global_zero and not trainer.fast_dev_run
 
     def on_fit_start(self, *unused: Any) -> None:
-        """Write the curve of the checkpoint, and select: a killed process could not."""
+        """Write the curve and the selection again, which a killed process may not have done."""
         if self._writes:
             write_lines(self._run.curves, self._curve)
             if self._curve and self._run.last.is_file():
@@ -134,7 +134,7 @@ class KeepCheckpoints(Checkpoint):
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Restore the random streams; what was drawn before the first batch does not count."""
+        """Restore the random streams just before the first batch of a resumed run."""
         for state in self._random[trainer.global_rank :][:1]:
             random.setstate(state["python"])
             np.random.set_state(tuple(state["numpy"]))
@@ -147,7 +147,7 @@ class KeepCheckpoints(Checkpoint):
         report_progress(trainer, "fit", every=5.0, **epochs, **batches)
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
-        """Check the losses, but not in every step, because a GPU must not wait."""
+        """Check the loss, but not in every step, because that stalls a GPU."""
         self._losses = self._losses + loss.detach().float()
         if trainer.global_step % trainer.log_every_n_steps == 0:
             self._require_finite(trainer)
@@ -155,7 +155,7 @@ class KeepCheckpoints(Checkpoint):
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Save if it is time, but neither before validation nor with accumulated gradients."""
+        """Save every ``every_n_steps``, but not before validation or between accumulated steps."""
         if trainer.is_last_batch or (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
         stop = self._received(trainer)
@@ -233,7 +233,7 @@ class KeepCheckpoints(Checkpoint):
     # -- the selected epochs ---------------------------------------------------------------------
 
     def _select(self) -> None:
-        """Give the newest epoch its own file, write the selection, remove the other files."""
+        """Name the file of the newest epoch, write the selection, remove files that are not selected."""
         folder = self._run.checkpoints
         files = {line["epoch"]: folder / EPOCH.format(line["epoch"]) for line in self._curve}
         newest = files[self._curve[-1]["epoch"]]

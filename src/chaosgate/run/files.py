@@ -87,7 +87,7 @@ def config_hash(config: Any, digits: int = 8) -> str:
 
 
 def with_digest(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry with a hash of the rest of it, so that a change on the disk is noticed."""
+    """An entry with a hash of its content, to detect damage on the disk."""
     rest = {key: value for key, value in entry.items() if key != DIGEST}
     return {**rest, DIGEST: config_hash(json.loads(json.dumps(rest)), digits=16)}
 
@@ -129,7 +129,7 @@ class RunDirectory:
 
     @classmethod
     def of(cls, trainer: Any) -> "RunDirectory":
-        """The run directory that a callback writes to, which is made if it does not exist."""
+        """The run directory of a trainer, created if necessary."""
         run = cls(trainer.default_root_dir)
         run.path.mkdir(parents=True, exist_ok=True)
         return run
@@ -154,7 +154,7 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the directory, and be the only process that trains in it."""
+        """Create the directory and lock it against other processes."""
         self.path.mkdir(parents=True, exist_ok=True)
         try:
             lock = FileLock(self.path / ".lock").acquire(timeout=_ORPHANS)
@@ -169,7 +169,7 @@ class RunDirectory:
 # -- configuration files, and suggestions for names -----------------------------------------------
 
 ALLOWED = "CHAOSGATE_ALLOW"
-"""Environment variable: modules that configurations may name besides, separated by commas."""
+"""Environment variable: further modules that configurations may name, separated by commas."""
 
 
 class UsageError(ValueError):
@@ -196,14 +196,14 @@ def shipped_configs() -> dict[str, Path]:
 
 
 def config_name(path: Path) -> str:
-    """What to type for a file: the name of a shipped one, else its path from here."""
+    """Name of a configuration on the command line: a shipped name, or a relative path."""
     if path.is_relative_to(config_folder()):
         return path.relative_to(config_folder()).with_suffix("").as_posix()
     return os.path.relpath(path)
 
 
 def find_config(name: str | Path, folders: Iterable[Path] = (Path(),), group: str = "") -> Path:
-    """The file that a name stands for: a local one, else the shipped one.
+    """Find a configuration by name: a local file, otherwise a shipped one.
 
     Args:
         name: A path, or a name such as ``noise/gch``; ``configs/noise/gch.yaml`` means the same
@@ -233,7 +233,7 @@ def allowed_modules() -> list[str]:
 
 
 def did_you_mean(name: object, choices: Iterable[str]) -> str:
-    """The nearest choice as a question, or all of them.
+    """A sentence with the closest choice, or with all choices.
 
     >>> did_you_mean("bset", ["best", "last"]), did_you_mean("x", ["best", "last"])
     ("Did you mean 'best'?", 'There are best, last.')

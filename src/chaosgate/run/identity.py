@@ -1,4 +1,4 @@
-"""Which run a configuration belongs to, and where the numbers of a run came from. Needs no torch.
+"""Names and hashes of runs, and the provenance of their numbers. Needs no torch.
 
 A run has a readable name and a hash of what shapes its result. Functions of a configuration take a
 **parsed** configuration as plain data: what ``fit ... --print_config`` prints, what ``config.yaml``
@@ -34,7 +34,7 @@ _TEST_DATA = """corruption_jpeg corruption_table corruptions frost_textures rele
 _TEST_NOISE = ["class_axis", "monte_carlo", "reestimate_bn"]
 """Keys that matter for a test only; the last one was an option of earlier versions."""
 _PUBLISHED = "CIFAR10 CIFAR100 FashionMNIST ImageNet ImageNetC ImageNetVariant OxfordPets".split()
-"""Sets that are the same in any folder; of these keys only counts whether they are given."""
+"""Data sets that do not depend on the folder; only whether these keys are set counts."""
 _PLACES = "root clean released val_folder val_labels".split()
 _WATCHING = ("Checkpoint", "Monitor", "Probe", "ProgressBar", "Summary")
 """Callbacks whose class name ends like this do not change a training."""
@@ -127,7 +127,7 @@ def _noise_words(noise: Config) -> list[str]:
 
 
 def check_resume(run: RunDirectory, config: Config) -> None:
-    """Raise an error if the run was started with other settings; some would silently not apply."""
+    """Raise an error if the run was started with settings that differ."""
     now, before = training_settings(config), training_settings(run.settings())
     changed = [
         f"{key} was {before.get(key)}, now {now.get(key)}"
@@ -152,7 +152,7 @@ def _callbacks(config: Config) -> list[Config]:
 
 
 def _data(config: Config, left_out: list[str]) -> dict[str, Any]:
-    """The settings of the data; of a published set only whether a folder is given, not which."""
+    """The settings of the data; for published sets, whether a folder is given, not which."""
     data = config.get("data") or {}
     given = _without(data.get("init_args"), left_out)
     if _class_name(data) in _PUBLISHED and str(data["class_path"]).startswith("chaosgate."):
@@ -223,7 +223,7 @@ def weights_of(checkpoint: Any, module: Any) -> dict[str, str | None]:
 
 
 def transform_of(data: Any) -> dict[str, Any]:
-    """What was done to an image before the network saw it, as far as the data module says."""
+    """Preprocessing of the images, as far as the data module states it."""
     found = {name: getattr(data, name, None) for name in _TRANSFORM}
     plain = {k: list(v) if isinstance(v, tuple) else v for k, v in found.items() if v is not None}
     return {name: getattr(value, "value", value) for name, value in plain.items()}

@@ -14,7 +14,7 @@ from chaosgate.run.files import RunDirectory, replace_file
 
 Arrays = dict[str, NDArray[Any]]
 PER_IMAGE = ("confidence", "nll", "confidence_slope", "nll_slope")
-"""What is kept of every image after temperature scaling; slopes are derivatives by log T."""
+"""Values of every image after temperature scaling; slopes are derivatives by log T."""
 _VALIDATION = ("validation_logits", "validation_target", "validation_index")
 _SHARED = ("corruption", "severity", "slope", "curvature", "on_test", *_VALIDATION)
 """Arrays that do not have an entry for each test image of each cell."""
@@ -83,7 +83,7 @@ def samples_file(run: Path, test: str) -> Path:
 
 
 def sample_files(run: Path, test: str) -> list[Path]:
-    """The same, if it has kept some."""
+    """The file, if the test has kept outputs."""
     return [path for path in [samples_file(run, test)] if path.exists()]
 
 

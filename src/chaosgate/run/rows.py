@@ -1,4 +1,4 @@
-"""What a test and a prediction write: rows with their provenance, and outputs of every image.
+"""Files of a test and a prediction: rows with their provenance, and outputs of every image.
 
 Temperature scaling ("+T") divides the logits by one number that is fitted on validation images
 after training (:mod:`chaosgate.metrics.temperature`). It is the cheapest calibration method, and
@@ -120,7 +120,7 @@ class RecordTest(Callback):
             self._kept[name].append(value)
 
     def on_test_end(self, trainer: Any, pl_module: Any) -> None:
-        """Write when the module has its rows; the first process continues when all have written."""
+        """Complete the rows of the module and write the files."""
         scaled = {} if self._scaled is None else self._scaled.compute()
         for number, row in enumerate(pl_module.test_rows):
             values = {name: scaled[name].reshape(-1)[number] for name in SCALED if scaled}
@@ -204,7 +204,7 @@ class WritePredictions(Callback):
 def image_arrays(
     logits: Tensor, target: Tensor, temperature: float | None, keep_logits: bool
 ) -> dict[str, Tensor]:
-    """What is kept of every test image."""
+    """Arrays that are saved for every test image."""
     scores = classification_scores(logits, target)
     found = {"correct": scores.rank < 1, "confidence": scores.confidence.float()}
     found["nll"] = scores.nll.float()
@@ -224,7 +224,7 @@ def fit_arrays(
     on_test: bool,
     keep_logits: bool,
 ) -> dict[str, Tensor]:
-    """What is kept of the images that the temperature was fitted on."""
+    """Arrays that are saved for the images on which the temperature was fitted."""
     found: dict[str, Tensor] = {}
     if temperature is not None:
         slope, curvature = fit_derivatives(logits, target, temperature)

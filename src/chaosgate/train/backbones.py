@@ -164,7 +164,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def network_arguments(content: dict[str, Any]) -> dict[str, Any]:
-    """What a checkpoint of :class:`~chaosgate.ImageClassifier` says about its network."""
+    """Arguments of the network in a checkpoint of :class:`~chaosgate.ImageClassifier`."""
     known = content.get("hyper_parameters") or {}
     return {name: known[name] for name in _NETWORK if known.get(name) is not None}
 

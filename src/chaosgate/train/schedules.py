@@ -74,7 +74,7 @@ class WeightsOnlyAdamW(AdamW):
     """
 
     def exempt(self, network: nn.Module) -> None:
-        """Move what does not decay into a parameter group of its own."""
+        """Move the parameters without decay into their own group."""
         tables = network.no_weight_decay() if hasattr(network, "no_weight_decay") else ()  # type: ignore[operator]
         named = network.named_parameters()
         free = {one: None for name, one in named if one.ndim <= 1 or name in tables}

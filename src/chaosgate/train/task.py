@@ -1,6 +1,4 @@
-"""The LightningModule for image classification, measured for calibration. It does not know
-gates.
-"""
+"""The LightningModule for image classification with calibration metrics; independent of gates."""
 
 import copy
 import os
@@ -144,7 +142,7 @@ class ImageClassifier(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": settings}
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """The loss; logged only where it is read, as logging takes as long as a small step."""
+        """The loss; not logged in every step, because logging takes as long as a small step."""
         trainer: Any = self.trainer
         image, target = as_sample(batch)[:2]
         if self.mixing is not None:
@@ -162,12 +160,12 @@ class ImageClassifier(LightningModule):
         return loss
 
     def on_train_epoch_end(self) -> None:
-        """Log the accuracy on the training images, each at the time it was seen."""
+        """Log the running accuracy on the training images."""
         self.log("train/top1", self.train_top1.compute(), **_SYNCHRONIZED)
         self.train_top1.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep the counts of an unfinished epoch, of all processes."""
+        """Save the counts of an unfinished epoch, summed over processes."""
         with self.train_top1.sync_context():
             checkpoint["train_top1"] = copy.deepcopy(self.train_top1.metric_state)
 
