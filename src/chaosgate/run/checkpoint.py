@@ -233,7 +233,7 @@ class KeepCheckpoints(Checkpoint):
     # -- the selected epochs ---------------------------------------------------------------------
 
     def _select(self) -> None:
-        """Name the file of the newest epoch, write the selection, remove files that are not selected."""
+        """Name the file of the newest epoch, write the selection, remove the other files."""
         folder = self._run.checkpoints
         files = {line["epoch"]: folder / EPOCH.format(line["epoch"]) for line in self._curve}
         newest = files[self._curve[-1]["epoch"]]
