@@ -17,10 +17,10 @@ from chaosgate.field.white import Noise, advance, fold
 
 
 class Counter:
-    """A number of events that eager and compiled code share.
+    """An event counter shared by eager and compiled code.
 
-    Eager code reads and writes an integer, so that no device is waited for. Compiled code uses a
-    tensor on the same memory: an integer would become part of the graph.
+    Eager code uses an integer, so it does not wait for a device. Compiled code uses a tensor on the
+    same memory, because an integer would become a constant of the graph.
     """
 
     def __init__(self, value: int = 0) -> None:
@@ -36,7 +36,7 @@ class Counter:
         self._memory[...] = value
 
     def now(self, compiling: bool) -> Tensor | int:
-        """The number so far; the tensor in compiled code."""
+        """The current number; a tensor in compiled code."""
         return self.tensor if compiling else int(self._memory)
 
     def next(self, compiling: bool) -> Tensor | int:
@@ -55,25 +55,23 @@ _COUNTING = threading.Lock()
 
 
 class Gate(nn.Module, ABC):
-    """A random perturbation of a feature map: on in training mode, exactly the identity in
-    evaluation mode.
+    """A random perturbation of a feature map in training mode; the identity in evaluation mode.
 
-    A subclass writes :meth:`perturb`. Everything random must come from the
-    :class:`~chaosgate.field.white.Noise` it is given; then the noise is the same after a restart,
-    and the gate can be compiled. State that is not a parameter of the network (counters, caches)
-    stays out of the ``state_dict``, so a gated model and a bare one exchange checkpoints.
+    A subclass implements :meth:`perturb`. All random numbers must come from the
+    :class:`~chaosgate.field.white.Noise` argument; then a restarted run repeats the noise, and the
+    gate can be compiled. Counters and caches are not in the ``state_dict``, so models with and
+    without a gate can exchange checkpoints.
 
-    A gate is also a layer: in ``nn.Sequential(..., GaussianChaos(log_std=1.0), ...)`` it draws from
-    a key and a counter of its own. The key comes from the seed and the rank of the process;
-    :func:`noise_state_dict` saves both. A copy (``copy.deepcopy``) gets a new key: two layers never
-    share their noise. Under activation checkpointing use :func:`~chaosgate.attach`, which tells a
-    recomputed forward from a new one; a layer cannot, and refuses. Before ``torch.compile(...,
+    A gate is also a layer: in ``nn.Sequential(..., GaussianChaos(log_std=1.0), ...)`` it has its
+    own key and counter. The key depends on the seed and the rank of the process;
+    :func:`noise_state_dict` saves both. A copy (``copy.deepcopy``) gets a new key, so two layers
+    never share noise. With activation checkpointing use :func:`~chaosgate.attach`, which recognizes
+    a recomputed forward; a layer cannot, and raises an error. Before ``torch.compile(...,
     fullgraph=True)`` run one training forward, or call :meth:`prepare`.
 
     Args:
-        seed: Selects the noise of direct calls; None takes the next number in order of
-            construction. On an attached gate it selects the noise together with the seed of the
-            attachment.
+        seed: Selects the noise of direct calls; None numbers the gates in order of construction.
+            In an attached gate it is combined with the seed of the attachment.
 
     >>> class Flip(Gate):
     ...     def perturb(self, h, noise):
@@ -93,16 +91,15 @@ class Gate(nn.Module, ABC):
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
         r"""The perturbed map, same shape, dtype and memory format as ``h`` (B, C, \*grid).
 
-        Scale the strength by :attr:`factor` if it is set; otherwise schedules have no effect but
-        at zero.
+        Scale the strength by :attr:`factor` if it is set. Without this, a schedule only switches
+        the gate off (at zero) or on.
         """
 
     def expected_energy(self, h: Tensor) -> Tensor:
         r"""Expected injected energy :math:`E\|\tilde h-h\|^2` per sample (B,), for matching other
         gates to this one.
 
-        Here: the mean over 32 fixed draws. Subclasses with a closed form, or with a map that
-        depends on the grid alone, override it.
+        By default the mean over 32 fixed draws; subclasses with a better formula override it.
         """
         key = torch.tensor(fold("expected energy"), device=h.device)
         h = h.detach()
@@ -110,19 +107,17 @@ class Gate(nn.Module, ABC):
         return torch.stack([move.float().square().flatten(1).sum(1) for move in moves]).mean(0)
 
     def nominal(self, grid: Grid) -> dict[str, float]:
-        """The strength as asked for, in numbers that can be logged (``tau``, ``log_std``, ``p``
-        ...).
-        """
+        """The configured strength, as numbers for a logger (``tau``, ``log_std``, ``p`` ...)."""
         return {}
 
     def check(self, grid: Grid) -> None:
-        """Raise if this gate can do nothing on such a grid."""
+        """Raise an error if the gate would have no effect on this grid."""
 
     def prepare(self, grid: Grid, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
-        """Fill the caches for one grid, so that a later ``torch.compile`` finds only tensors."""
+        """Fill the caches for one grid, before ``torch.compile``."""
 
     def reseed(self, seed: int | None) -> None:
-        """Restart the private counter of direct calls, under this seed or the next in order of
+        """Restart the counter of direct calls with this seed, or with the next number in order of
         construction.
 
         An attachment keeps the seed that the gate had when it was attached.
@@ -140,8 +135,8 @@ class Gate(nn.Module, ABC):
         self._key, self._calls.value = int(state["key"]), int(state["calls"])
 
     def forward(self, h: Tensor) -> Tensor:
-        r"""Perturb ``h`` (B, C, \*grid) in training mode and advance the private counter; else
-        return ``h`` itself.
+        r"""Perturb ``h`` (B, C, \*grid) in training mode and advance the counter; otherwise return
+        ``h`` itself.
         """
         if not self.training:
             return h
@@ -180,7 +175,7 @@ activation checkpointing.
 
 
 def require_fresh_draws(*values: Tensor) -> None:
-    """Refuse where noise would be drawn once for many: in a trace, and inside the transforms of
+    """Raise an error where one draw would be reused: in a trace, or in a transform of
     ``torch.func``.
     """
     if torch.compiler.is_compiling():
@@ -204,9 +199,9 @@ def noise_state_dict(model: nn.Module) -> dict[str, dict[str, float]]:
     """Keys and counters of all gates that are layers of ``model``, as plain numbers, by the name of
     the layer.
 
-    They are not in ``model.state_dict()``, so that a gated and a bare network exchange checkpoints.
-    Save them beside it; after :func:`load_noise_state_dict` a resumed run draws the gates that it
-    would have drawn.
+    They are not in ``model.state_dict()``, so networks with and without gates can exchange
+    checkpoints. Save them too; after :func:`load_noise_state_dict` a resumed run continues with the
+    same noise.
 
     >>> from chaosgate.gate import Dropout
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), Dropout(0.1))
@@ -232,7 +227,7 @@ def _gates(model: nn.Module) -> dict[str, Gate]:
 
 
 def one_of(name: str, value: object, *choices: str) -> None:
-    """Raise unless ``value`` is one of ``choices``."""
+    """Raise an error unless ``value`` is one of ``choices``."""
     if value not in choices:
         raise ValueError(f"{name}={value!r} is not one of {choices}.")
 
@@ -241,14 +236,14 @@ def grid_of(h: Tensor) -> Grid:
     """The spatial size of a map (B, C, L), (B, C, H, W) or (B, C, D, H, W) of real numbers."""
     if h.ndim not in (3, 4, 5) or not h.is_floating_point():
         raise ValueError(
-            "a gate acts on real maps (batch, channel, ...) of one to three axes; got "
+            "a gate acts on real maps (batch, channel, ...) with one to three axes; got "
             f"{h.dtype} of shape {tuple(h.shape)}. Use chaosgate.attach, or permute."
         )
     return tuple(int(side) for side in h.shape[2:])
 
 
 def field_dtype(h: Tensor) -> torch.dtype:
-    """Fields are computed in float32 at least, whatever precision the features have."""
+    """The type of fields: float32 or better, independent of the features."""
     return torch.float64 if h.dtype == torch.float64 else torch.float32
 
 

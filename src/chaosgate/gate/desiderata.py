@@ -1,10 +1,10 @@
-r"""The design step: from what one wants of the noise to the mechanism that this forces (paper sec.
-3 and 5.1 to 5.4).
+r"""The design step: from desiderata of the noise to the mechanism that they determine (paper sec. 3
+and 5.1 to 5.4).
 
 .. math:: D \longmapsto \mathfrak N(D) \ni N^\star = (\mathcal F, K, \mathcal T)
 
-Every part of the mechanism is decided by a desideratum through a statement of the paper, or it
-stays free. It is an error if desiderata exclude each other or leave a part undecided.
+Every part of the mechanism follows from a desideratum by a statement of the paper, or is free.
+An error is raised if desiderata exclude each other or leave a part undecided.
 """
 
 import math
@@ -73,12 +73,12 @@ REALIZATIONS: dict[tuple[bool, str | None], tuple[Any, str, str, str]] = {
 
 
 class DesignError(ValueError):
-    """Desiderata from which no mechanism follows: a pair that clashes, or one that is missing."""
+    """Desiderata that contradict each other, or from which one is missing."""
 
 
 class Step(NamedTuple):
-    """One decision: which part of the mechanism, what it is, which desiderata fixed it, by which
-    statement.
+    """One decision: the part of the mechanism, the choice, the desiderata and the statement that
+    determine it.
     """
 
     part: str
@@ -88,14 +88,14 @@ class Step(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """Whether a law is in the admissible class, and its distance from the distinguished one.
+    """Whether a law is in the admissible class, and its distance from the maximum-entropy law.
 
     Attributes:
         member: Mean zero and the energy of the budget; with D1 also without an entropy gap.
-        mean: Largest mean of a site, in standard deviations of the distinguished law.
+        mean: Largest mean of a site, in standard deviations of the maximum-entropy law.
         energy: Mean energy, as a multiple of the budget.
-        entropy_gap: Entropy below that of the distinguished law at the same budget, in nats. From
-            samples it is that of the Gaussian law of the same covariance, a lower bound.
+        entropy_gap: Entropy below that of the maximum-entropy law at the same budget, in nats. For
+            samples, a lower bound: the gap of the Gaussian law with their covariance.
     """
 
     member: bool
@@ -112,14 +112,14 @@ class AdmissibleClass:
     .. math:: \mathcal A(Q, \varepsilon) = \{p : E\psi = 0,\ E\tfrac12\langle\psi, Q\psi\rangle
         = \varepsilon\}
 
-    Iterating yields the shipped mechanisms in it.
+    Iterating yields the mechanisms of chaosgate in this class.
 
     Attributes:
-        law: The distinguished law; the only one in the class if D1 is asked for.
+        law: The maximum-entropy law; the only one in the class if D1 is required.
         fixed: What each desideratum fixes.
-        free: What the desiderata leave open, and what was taken.
-        least_information: Whether D1 is asked for.
-        positive: Whether D2 is asked for.
+        free: What the desiderata leave open, and what was chosen.
+        least_information: Whether D1 is required.
+        positive: Whether D2 is required.
         no_drift: The kind of D3, or None.
         strength: The factor on the field.
     """
@@ -135,8 +135,8 @@ class AdmissibleClass:
     def membership(self, law: Law | Tensor) -> Membership:
         r"""Test a law with a density, or samples (N, \*grid) of any law.
 
-        A law is tested by its covariance and its entropy, up to rounding; samples up to five
-        standard errors.
+        A law is tested by its covariance and entropy, up to rounding; samples are tested up to
+        five standard errors.
         """
         best, n = self.law, self.law.n
         matrix = best.operator.matrix(best.grid)
@@ -186,13 +186,13 @@ class Design:
     """A mechanism with its derivation.
 
     Attributes:
-        gate: The distinguished mechanism, ready to be attached.
+        gate: The mechanism, ready to be attached.
         grid: The grid of the derivation.
         steps: The decisions in the order of the paper.
         numbers: ``n``, ``rank``, ``beta``, ``epsilon``, ``gamma``, ``tau``, ``log_std``,
-            ``entropy`` on the grid, and ``entropy_gap`` to the largest entropy at this energy where
-            another family was asked for.
-        admissible: The class of laws and mechanisms that it was taken from.
+            ``entropy`` on the grid, and ``entropy_gap`` to the largest entropy at this energy if
+            another family was requested.
+        admissible: The class of admissible laws and mechanisms.
     """
 
     gate: Mechanism
@@ -234,24 +234,24 @@ def design(
 
     Args:
         grid: Where it is deployed: height and width of the feature map.
-        least_information: D1: of all laws that meet the rest, the one of largest entropy.
+        least_information: D1: the law with the largest entropy of all that meet the others.
         positive: D2: the gate changes no sign and deletes nothing.
         no_drift: D3: the gate has mean one at every ``"site"`` (in expectation), or in every
             ``"sample"`` (over sites).
         coherence: D4: the operator :math:`Q` whose energy :math:`\tfrac12\langle\psi,
-            Q\psi\rangle` is limited; or a :class:`~chaosgate.field.Kernel`, the inverse of one.
+            Q\psi\rangle` is limited; or its inverse, a :class:`~chaosgate.field.Kernel`.
         budget: D4: the mean energy :math:`\varepsilon`; without it :math:`\beta = 1`.
-        gauge: D5: what makes the operator invertible. An operator with a ``"boundary"`` or a mass
-            is; one that assigns constants no energy needs ``"zero mean"`` fields, or fields
-            ``"pinned"`` to zero at the first site (:class:`~chaosgate.field.Pinned` takes another).
-        gamma: Strength of the exponential, or of the field where the gate is signed.
+        gauge: D5: what makes the operator invertible: its ``"boundary"`` or a mass. If constants
+            have no energy, ``"zero mean"`` fields are needed, or fields ``"pinned"`` to zero at the
+            first site (with :class:`~chaosgate.field.Pinned`, at any site).
+        gamma: Strength of the exponential, or of the field if the gate is signed.
         log_std: Strength as standard deviation of the log-gate, instead of ``gamma`` and
             ``budget``.
         injection: How the perturbation is applied to the features; positivity forces the product.
         alpha: Weight of the gate in the residual form.
         channels: One gate for all channels of a sample, or one each.
-        family: The law family where D1 is not asked for: ``StudentT``, a ``partial`` of it, or
-            anything called as ``family(operator, grid, beta=..., epsilon=...)``.
+        family: The family of laws if D1 is not required: ``StudentT``, a ``partial`` of it, or any
+            callable ``family(operator, grid, beta=..., epsilon=...)``.
 
     >>> from chaosgate.field import DirichletLaplacian
     >>> Q = DirichletLaplacian()

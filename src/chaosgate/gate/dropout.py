@@ -1,6 +1,4 @@
-"""Dropout, elementwise or on whole sites; and DropBlock whose realized drop rate is the one asked
-for.
-"""
+"""Dropout of elements or whole sites, and DropBlock with exactly the requested drop rate."""
 
 import math
 from typing import Literal
@@ -27,9 +25,9 @@ class Dropout(Gate):
 
     Args:
         p: Drop probability in (0, 1).
-        mask: ``"element"`` drops every number by itself, as ``torch.nn.Dropout`` does; ``"site"``
-            drops all channels of a site together, the mask that the paper's theorems are about.
-        seed: Of the gate as a layer; see :class:`Gate`.
+        mask: ``"element"`` drops single values, as ``torch.nn.Dropout`` does; ``"site"`` drops all
+            channels of a site together, as in the paper's theorems.
+        seed: Seed when used as a layer; see :class:`Gate`.
     """
 
     def __init__(
@@ -62,21 +60,21 @@ class Dropout(Gate):
 
 
 def probability(p: float) -> float:
-    """``p``, if it drops something and leaves something."""
+    """Return ``p`` if it is in (0, 1)."""
     if not 0 < p < 1:
-        raise ValueError(f"p is in (0, 1); got {p!r}. For no noise set noise.gate to null.")
+        raise ValueError(f"p must be in (0, 1); got {p!r}. For no noise set noise.gate to null.")
     return float(p)
 
 
 def reach(grid: Grid, block_size: int) -> list[tuple[int, int]]:
-    """How far before and after a site its possible seeds lie, along each axis."""
+    """The distance of possible block centers before and after a site, along each axis."""
     sizes = [min(block_size, side) for side in grid]
     return [(size // 2, (size - 1) // 2) for size in sizes]
 
 
 def block_coverage(grid: Grid, block_size: int) -> Tensor:
-    """How many seeds can drop each site: a float64 map. Blocks are cut at the border, seeds may
-    sit anywhere.
+    """The number of block centers that can drop each site: a float64 map. Centers may be anywhere;
+    blocks are cut off at the border.
     """
     total = torch.ones((), dtype=torch.float64)
     for side, (before, after) in zip(grid, reach(grid, block_size), strict=True):
@@ -87,8 +85,8 @@ def block_coverage(grid: Grid, block_size: int) -> Tensor:
 
 
 def drop_probability(coverage: Tensor, rate: Tensor) -> Tensor:
-    r"""Exact marginal :math:`1-(1-\rho)^{k(x)}` of a site that :math:`k(x)` seeds of rate
-    :math:`\rho` can drop.
+    r"""Exact marginal :math:`1-(1-\rho)^{k(x)}` of a site that :math:`k(x)` block centers
+    of rate :math:`\rho` can drop.
     """
     return -torch.expm1(coverage * torch.log1p(-rate))
 
@@ -97,9 +95,9 @@ def seed_rate(coverage: Tensor, p: float | Tensor) -> Tensor:
     r"""The rate :math:`\rho` at which the marginal drop probability averages to ``p`` over the
     grid.
 
-    The average is increasing and concave in :math:`\rho`, so Newton's method from 0 rises to the
-    root without overshooting; it is run in float64 for a fixed number of steps, on the device, so
-    that a schedule may move ``p``.
+    The average is increasing and concave in :math:`\rho`, so Newton's method from 0 does not
+    overshoot. It runs in float64 for a fixed number of steps, on the device, so that a schedule can
+    change ``p``.
     """
     target = torch.as_tensor(p, dtype=torch.float64, device=coverage.device)
     rate = torch.zeros_like(target)
@@ -113,24 +111,24 @@ def seed_rate(coverage: Tensor, p: float | Tensor) -> Tensor:
 class DropBlock(Gate):
     r"""Drop blocks of sites, square or cubic.
 
-    Ghiasi et al. (2018) choose the seed rate by a formula for blocks that do not overlap; blocks
-    do, so the realized rate is below ``p``. With ``rate="exact"`` the rate is solved for, so that
-    the marginal drop probability :math:`1-(1-\rho)^{k(x)}` averages to ``p`` on every grid; seeds
-    may sit anywhere, blocks are cut at the border, and each site is divided by its exact
-    probability of being kept, so that the gate has mean one at every site. ``rate="published"`` is
-    their algorithm 1: seeds where the whole block fits, the rate
+    Ghiasi et al. (2018) choose the rate of block centers (seeds) by a formula without overlaps, but
+    blocks overlap, so the realized rate is below ``p``. With ``rate="exact"`` the seed rate is
+    computed so that the drop probability :math:`1-(1-\rho)^{k(x)}` averages to ``p`` on every grid.
+    Blocks are centered anywhere and cut off at the border. Each site is divided by its
+    exact keep probability, so the gate has mean one at every site. ``rate="published"`` is their
+    algorithm 1: seeds only where the whole block fits, the rate
 
     .. math:: \rho = \frac{p}{b^2}\,\frac{H W}{(H - b + 1)(W - b + 1)}
 
-    and one division by the share of what was kept in the batch.
+    and a division by the share of kept sites in the batch.
 
     Args:
         p: Drop probability in (0, 1).
-        block_size: Side of a block; clipped to the grid per axis.
+        block_size: Side of a block; at most the size of the grid.
         channels: One mask for all channels of a sample (``"shared"``), or one each
             (``"independent"``, as published).
         rate: ``"exact"`` or ``"published"``.
-        seed: Of the gate as a layer; see :class:`Gate`.
+        seed: Seed when used as a layer; see :class:`Gate`.
     """
 
     def __init__(
@@ -145,15 +143,13 @@ class DropBlock(Gate):
         one_of("channels", channels, "shared", "independent")
         one_of("rate", rate, "exact", "published")
         if not isinstance(block_size, int) or block_size < 1:
-            raise ValueError(f"block_size is a whole number >= 1; got {block_size!r}.")
+            raise ValueError(f"block_size must be a whole number >= 1; got {block_size!r}.")
         self.p, self.block_size = probability(p), block_size
         self.channels, self.rate = channels, rate
         self._cache: dict[tuple[Grid, torch.device], tuple[Tensor, Tensor]] = {}
 
     def marginal(self, grid: Grid, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
-        """Seed rate (0-dimensional) and marginal drop probabilities as a map, float64, of the
-        exact form.
-        """
+        """Seed rate (0-dimensional) and drop probabilities (a map), exact form, in float64."""
         at = (grid, torch.device(device))
         if self.factor is not None or at not in self._cache:
             coverage = block_coverage(grid, self.block_size).to(at[1])

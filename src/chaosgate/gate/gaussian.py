@@ -16,20 +16,19 @@ Channels = Literal["shared", "independent"]
 
 
 class UnitVarianceMechanism(Mechanism):
-    r"""A mechanism whose field has mean site variance one, at a fixed strength or at one matched to
-    another gate.
+    r"""A mechanism whose field has mean site variance one, with a fixed or a matched strength.
 
     With ``match`` the strength is chosen per sample so that the expected injected energy
-    :math:`E\|\tilde h-h\|^2` equals that of the given gate on the same features; the features are
-    held constant in the backward pass.
+    :math:`E\|\tilde h-h\|^2` equals that of the given gate on the same features. No gradient flows
+    through this choice.
 
     Args:
         realization: Class of the realization map; additive for ``Plain``, else multiplicative.
         strength: The strength, or None.
-        match: The gate to match, or None. Exactly one of the two.
+        match: The gate to match, or None. Give exactly one of the two.
         channels: One field for all channels of a sample, or one each.
         seed: Seed when used as a layer; see :class:`Gate`.
-        operator: Where the correlation comes from; None is the Dirichlet Laplacian.
+        operator: Sets the correlation; None is the Dirichlet Laplacian.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class UnitVarianceMechanism(Mechanism):
         name = "log_std" if realization is Wick else "sigma"
         if (strength is None) == (match is None):
             raise ValueError(
-                f"{type(self).__name__} takes exactly one of {name} and match; got "
+                f"{type(self).__name__} needs exactly one of {name} and match; got "
                 f"{name}={strength!r}, match={match!r}."
             )
         bound = positive(name, 1.0 if strength is None else strength)
@@ -62,8 +61,7 @@ class UnitVarianceMechanism(Mechanism):
     def strength_for(self, h: Tensor) -> Tensor | None:
         """The schedule's factor; for a matched gate the strength of each sample, (B, 1, ..., 1).
 
-        The gate it is matched to follows the same schedule, so the two inject the same energy at
-        every step.
+        The matched gate follows the same schedule, so both inject the same energy at every step.
         """
         if self.match is None:
             return self.factor
@@ -85,11 +83,11 @@ class UnitVarianceMechanism(Mechanism):
         return self.match.expected_energy(h)
 
     def nominal(self, grid: Grid) -> dict[str, float]:
-        """The strength, where it is fixed; a matched gate has one per sample."""
+        """The strength if it is fixed; a matched gate has one per sample."""
         return {} if self.match is not None else super().nominal(grid)
 
     def prepare(self, grid: Grid, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
-        """Fill the caches of this gate and of the one it is matched to."""
+        """Fill the caches of this gate and of the matched one."""
         super().prepare(grid, device, dtype)
         if self.match is not None:
             self.match.prepare(grid, device, dtype)
@@ -107,9 +105,9 @@ class IIDGaussian(UnitVarianceMechanism):
     Args:
         sigma: Strength relative to the root mean square of the sample's features.
         match: Inject the expected energy of this gate instead.
-        channels: Noise of its own for every channel (``"independent"``), or one map for all
+        channels: Independent noise for every channel (``"independent"``), or one map for all
             (``"shared"``).
-        seed: Of the gate as a layer; see :class:`Gate`.
+        seed: Seed when used as a layer; see :class:`Gate`.
     """
 
     def __init__(
@@ -126,16 +124,16 @@ class CorrelatedGaussian(UnitVarianceMechanism):
     r"""Additive noise with the correlation of the log-field,
     :math:`h+\sigma\,\mathrm{rms}(h)\,\psi`.
 
-    The field is scaled to mean site variance one, so ``sigma`` means the same as for
+    The field is scaled to mean site variance one, so ``sigma`` has the same meaning as for
     :class:`IIDGaussian`.
 
     Args:
         sigma: Strength relative to the root mean square of the sample's features.
-        operator: Where the correlation comes from; None is the Dirichlet Laplacian.
+        operator: Sets the correlation; None is the Dirichlet Laplacian.
         match: Inject the expected energy of this gate instead.
         channels: One field for all channels of a sample (``"shared"``), or one each
             (``"independent"``).
-        seed: Of the gate as a layer; see :class:`Gate`.
+        seed: Seed when used as a layer; see :class:`Gate`.
     """
 
     def __init__(
@@ -158,7 +156,7 @@ class IIDLogNormal(UnitVarianceMechanism):
         match: Inject the expected energy of this gate instead.
         channels: One gate for all channels of a sample (``"shared"``), or one each
             (``"independent"``).
-        seed: Of the gate as a layer; see :class:`Gate`.
+        seed: Seed when used as a layer; see :class:`Gate`.
     """
 
     def __init__(
@@ -176,11 +174,11 @@ class SignedCorrelated(UnitVarianceMechanism):
 
     Args:
         sigma: Standard deviation of the gate, averaged over the sites.
-        operator: Where the correlation comes from; None is the Dirichlet Laplacian.
+        operator: Sets the correlation; None is the Dirichlet Laplacian.
         match: Inject the expected energy of this gate instead.
         channels: One gate for all channels of a sample (``"shared"``), or one each
             (``"independent"``).
-        seed: Of the gate as a layer; see :class:`Gate`.
+        seed: Seed when used as a layer; see :class:`Gate`.
     """
 
     def __init__(

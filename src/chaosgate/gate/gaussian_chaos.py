@@ -1,4 +1,4 @@
-"""Gaussian Chaos noise: the solved instance of the design problem (paper sec. 5, alg. gch)."""
+"""Gaussian Chaos noise, the paper's solution of the design problem (sec. 5, alg. gch)."""
 
 import math
 from typing import Literal
@@ -15,23 +15,22 @@ class GaussianChaos(Mechanism):
     r"""Positive mean-one gate :math:`\xi=e^{\gamma\psi}/\text{norm}` with :math:`\psi\sim\mathcal
     N(0,(\beta Q)^{-1})`.
 
-    Strength is exactly one of ``gamma`` and ``log_std``. Only :math:`\tau=\gamma^2/\beta` matters
-    (prop. effective_tau):
+    Give the strength by exactly one of ``gamma`` and ``log_std``. Only
+    :math:`\tau=\gamma^2/\beta` matters (prop. effective_tau):
 
-    * ``gamma`` goes with ``beta`` (default 1), or with a budget ``epsilon``, then
+    * ``gamma`` is used with ``beta`` (default 1), or with a budget ``epsilon``, which gives
       :math:`\beta=n/2\varepsilon` on a grid of :math:`n` sites (cor. green_forcing);
     * ``log_std`` :math:`=\sqrt{\tau\,\overline{G(x,x)}}` is the standard deviation of the log-gate,
-      averaged over the sites; it means the same on every grid.
+      averaged over the sites; it has the same meaning on every grid.
 
     Args:
         gamma: Strength of the exponential.
         beta: Inverse temperature of the field; only with ``gamma``.
         epsilon: Energy budget of the field; only with ``gamma``, instead of ``beta``.
-        log_std: Strength in the unit that transfers between grids.
+        log_std: Strength in a unit that does not depend on the grid.
         operator: The quadratic budget; None is the Dirichlet Laplacian.
-        realization: ``"samplewise"`` (spatial mean one in every sample; what the paper trains with)
-            or ``"wick"`` (expectation one at every site; what the paper's moment formulas are
-            about).
+        realization: ``"samplewise"`` (spatial mean one in every sample; trained in the paper) or
+            ``"wick"`` (expectation one at every site; used in the paper's moment formulas).
         alpha: Weight of the gate in the residual form, in (0, 1].
         channels: One gate for all channels of a sample (``"shared"``), or one each
             (``"independent"``).
@@ -68,12 +67,13 @@ class GaussianChaos(Mechanism):
             )
         if log_std is not None and (beta is not None or epsilon is not None):
             raise ValueError(
-                "log_std fixes the strength alone; drop beta and epsilon, or use gamma."
+                "log_std alone sets the strength; drop beta and epsilon, or use gamma."
             )
         strength = float(positive("log_std", log_std) if log_std is not None else gamma or 0)
         if strength == 0 or not math.isfinite(strength):
             raise ValueError(
-                f"gamma is finite and not 0; got {gamma!r}. For no noise set noise.gate to null."
+                f"gamma must be finite and not 0; got {gamma!r}. "
+                "For no noise set noise.gate to null."
             )
         one_of("realization", realization, "samplewise", "wick")
         self._operator = operator or DirichletLaplacian()

@@ -1,6 +1,4 @@
-r"""Any gate at the strength at which it does as much to a batch as another gate, by one of four
-observables.
-"""
+r"""Any gate at the strength at which one of four observables equals that of another gate."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -23,7 +21,7 @@ def relative_energy(h: Tensor, gated: Tensor) -> Tensor:
 
 def added_roughness(h: Tensor, gated: Tensor) -> Tensor:
     r"""Squared differences :math:`\tilde h(x)-\tilde h(y)` over neighboring sites, minus those of
-    :math:`h`, as a share of the energy of the features.
+    :math:`h`, relative to the energy of the features.
     """
 
     def roughness(maps: Tensor) -> Tensor:
@@ -35,7 +33,7 @@ def added_roughness(h: Tensor, gated: Tensor) -> Tensor:
 
 def log_ratio_variance(h: Tensor, gated: Tensor) -> Tensor:
     r"""Mean square of :math:`\log\frac{\tilde h(x)}{\tilde h(y)}-\log\frac{h(x)}{h(y)}` over
-    neighboring sites where :math:`h` is positive; infinite if a gate sets one to zero.
+    neighboring sites where :math:`h` is positive; infinite if a gate sets one of them to zero.
     """
     log_gate = torch.where(h > 0, (gated / h).log(), torch.nan)
     jumps = [log_gate.diff(dim=axis).flatten() for axis in range(2, h.ndim)]
@@ -45,10 +43,9 @@ def log_ratio_variance(h: Tensor, gated: Tensor) -> Tensor:
 
 
 def changed_orderings(h: Tensor, gated: Tensor) -> Tensor:
-    """Share of pairs of sites of a channel whose order by value is not kept: one minus the share of
-    kept orderings.
+    """Share of pairs of sites in a channel whose order by value changes.
 
-    A site is compared with the one half the sites further on.
+    Site i is compared with site i + n/2.
     """
 
     def order(maps: Tensor) -> Tensor:
@@ -70,16 +67,16 @@ OBSERVABLES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 class Matched(Gate):
     """A gate at the strength that matches another gate on the first batch it sees.
 
-    The strength is solved once, by bisection over the factor on the nominal strength of ``gate``,
-    with the same draws for every trial. :func:`noise_state_dict` keeps it. It is the entry
-    ``factor`` of :meth:`nominal`; give it as ``strength`` to fix it.
+    The strength is found once, by bisection over a factor on the nominal strength of ``gate``, with
+    the same draws in every step. The factor is saved by :func:`noise_state_dict` and is the entry
+    ``factor`` of :meth:`nominal`; pass it as ``strength`` to fix it.
 
     Args:
-        gate: The gate to use; its own strength only sets the unit.
+        gate: The gate to use; the factor is relative to its strength.
         match: The gate to match.
-        by: ``"energy"`` injected, added ``"roughness"``, variance of the ``"log_ratio"`` of
-            neighboring sites, or ``"orderings"`` of sites that are kept.
-        strength: The factor, if it is known already.
+        by: Injected ``"energy"``, added ``"roughness"``, variance of the ``"log_ratio"`` of
+            neighboring sites, or kept ``"orderings"`` of sites.
+        strength: The factor, if it is known.
         seed: Seed when used as a layer; see :class:`Gate`.
 
     >>> from chaosgate.gate import Dropout, GaussianChaos
@@ -147,7 +144,7 @@ class Matched(Gate):
         self.strength = state.get("strength", self.strength)
 
     def nominal(self, grid: Grid) -> dict[str, float]:
-        """That of the gate, and ``factor`` on it once it is solved."""
+        """The strength of the gate, and the ``factor`` once it is found."""
         solved = {} if self.strength is None else {"factor": self.strength}
         return {**self.inner.nominal(grid), **solved}
 

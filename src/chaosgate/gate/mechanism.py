@@ -1,5 +1,6 @@
-"""The paper's triple as an object: a law, a realization map, an injection operator (paper sec.
-3). The law is sampled on the grid of the features, or on a coarser one and resized.
+"""The paper's noise mechanism: a law, a realization map and an injection operator (sec. 3).
+
+The law is sampled on the grid of the features, or on a coarser one and resized.
 """
 
 import math
@@ -149,14 +150,14 @@ class Mechanism(Gate):
 
     Args:
         law: A law on one grid, or a function that gives the law for any grid (so that one gate
-            serves every stage).
+            can be used at every stage).
         realization: From the field to the gate, e.g. ``Wick(gamma)``.
         injection: From the gate to the features; None multiplies.
         channels: ``"shared"``: one gate for all channels of a sample (the paper's choice);
             ``"independent"``: one each.
         base_size: Sample the field on this grid and resize it to the features' grid; None samples
             on theirs.
-        seed: Of the gate as a layer; see :class:`Gate`.
+        seed: Seed when used as a layer; see :class:`Gate`.
 
     >>> from chaosgate.field import DirichletLaplacian, Massive, MaxEntLaw
     >>> from chaosgate.gate import Wick
@@ -185,7 +186,7 @@ class Mechanism(Gate):
         self._site_energy: dict[Grid, SiteEnergy] = {}
 
     def field_on(self, grid: Grid) -> DeployedField:
-        """The field that a map of this grid receives; made once per grid."""
+        """The field for maps with this grid; made once per grid."""
         if grid in self._fields:
             return self._fields[grid]
         field = self._deploy(grid)
@@ -254,8 +255,8 @@ class Mechanism(Gate):
         return self.injection.energy(h, self.site_energy(grid, h.device))
 
     def nominal(self, grid: Grid) -> dict[str, float]:
-        """``gamma`` or ``sigma`` as bound in the realization, ``tau``, ``log_std`` on this grid,
-        ``alpha`` unless 1.
+        """``gamma`` or ``sigma`` of the realization, ``tau``, ``log_std`` on this grid, and
+        ``alpha`` unless it is 1.
         """
         field, gamma = self.field_on(grid), getattr(self.realization, "gamma", None)
         alpha = getattr(self.injection, "alpha", 1)
@@ -266,7 +267,7 @@ class Mechanism(Gate):
         return {"gamma": gamma, "beta": field.law.beta, "tau": tau, "log_std": log_std, **found}
 
     def check(self, grid: Grid) -> None:
-        """Raise on a grid on which the gate is constant, or with a law that does not fit it."""
+        """Raise an error if the gate is constant on this grid, or if the law does not fit it."""
         if math.prod(grid) == 1 and self.realization.degenerate_on_one_site:
             raise ValueError(
                 f"a sample-wise gate on grid {grid_text(grid)} is the constant one. Use a stage "

@@ -1,8 +1,7 @@
 r"""From the log-field :math:`\psi` to the gate :math:`\xi`, and from the gate to the features.
 
-Realisation maps (paper sec. 5.4, app. C and G): functions first; the small classes bind a strength
-so that a :class:`~chaosgate.gate.Mechanism` can hold one. Injection operators (sec. 4.1): how a
-realized gate acts on features.
+Realization maps (paper sec. 5.4, app. C and G) are functions; small classes add a strength for use
+in a :class:`~chaosgate.gate.Mechanism`. Injection operators (sec. 4.1) apply a gate to features.
 """
 
 from abc import ABC, abstractmethod
@@ -67,17 +66,16 @@ def gate_kernel(covariance: Tensor, gamma: float) -> Tensor:
 
 
 class Realization(ABC):
-    """What a mechanism needs of a realization map; a configuration names a subclass."""
+    """Base class of realization maps."""
 
     degenerate_on_one_site: ClassVar[bool] = False
-    """Whether nothing happens on a grid of one site."""
+    """Whether the gate is constant on a grid of one site."""
 
     needs_exponential_moment: ClassVar[bool] = False
-    r"""Whether the map exists only for laws under which :math:`E e^{\gamma\psi}` is finite."""
+    r"""Whether the map needs a law for which :math:`E e^{\gamma\psi}` is finite."""
 
     rows: ClassVar[bool] = False
-    """Whether fields may come with their sites in a row, (B, n), and variances (n,): fewer
-    views.
+    """Whether fields may be given flat, (B, n), with variances (n,), which needs fewer views.
     """
 
     @abstractmethod
@@ -87,7 +85,7 @@ class Realization(ABC):
         """
 
     def site_energy(self, variance: Tensor, factor: Tensor | None = None) -> Tensor | None:
-        r""":math:`E(\nu(x)-1)^2` as a map where there is a closed form, else None."""
+        r""":math:`E(\nu(x)-1)^2` as a map if there is a closed form, else None."""
         return None
 
 
@@ -143,8 +141,8 @@ class Signed(Realization):
 
 @dataclass(frozen=True)
 class Plain(Signed):
-    r""":math:`\sigma\psi` itself, for the additive injection; energies in units of the feature's
-    mean square.
+    r""":math:`\sigma\psi` itself, for the additive injection; energies are relative to the mean
+    square of the features.
     """
 
     def __call__(self, psi: Tensor, variance: Tensor, factor: Tensor | None = None) -> Tensor:
@@ -155,7 +153,7 @@ class Plain(Signed):
 
 
 class Injection(ABC):
-    """What a mechanism needs of an injection operator; a configuration names a subclass."""
+    """Base class of injection operators."""
 
     @abstractmethod
     def __call__(self, h: Tensor, gate: Tensor) -> Tensor:
@@ -178,12 +176,10 @@ class Multiplicative(Injection):
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha <= 1:
-            raise ValueError(f"alpha, the weight of the gate, is in (0, 1]; got {self.alpha!r}.")
+            raise ValueError(f"alpha, the gate's weight, must be in (0, 1]; got {self.alpha!r}.")
 
     def __call__(self, h: Tensor, gate: Tensor) -> Tensor:
-        """The product. The gate carries no gradient, so backward multiplies by it once and keeps
-        nothing of ``h``.
-        """
+        """The product. The gate has no gradient, so ``h`` is not saved for the backward pass."""
         if self.alpha != 1:
             gate = 1 + self.alpha * (gate - 1)
         return h * gate.to(h.dtype)
@@ -195,11 +191,10 @@ class Multiplicative(Injection):
 
 @dataclass(frozen=True)
 class Additive(Injection):
-    r""":math:`h+\mathrm{rms}(h)\,\eta(x)`, the root mean square taken per sample and held constant
-    in backward.
+    r""":math:`h+\mathrm{rms}(h)\,\eta(x)`, with the root mean square of each sample.
 
-    Relative to the features, because an absolute scale would mean something else at every stage and
-    epoch.
+    The root mean square has no gradient. An absolute scale would have a different effect at every
+    stage and epoch.
     """
 
     def __call__(self, h: Tensor, gate: Tensor) -> Tensor:
