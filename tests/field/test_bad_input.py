@@ -80,7 +80,7 @@ def law(**scale):
         (lambda: Pinned(Pinned(D, [0, 0]), [1, 1]).green((5, 5)), "zero already"),
         (lambda: Periodic().color(torch.zeros(2, 1, 1)), "has no field"),
         (law(beta=1.0, epsilon=4.5), "not both"),
-        (lambda: law()().log_prob(torch.zeros(2, 4, 3)), r"lives on grid \(3, 3\)"),
+        (lambda: law()().log_prob(torch.zeros(2, 4, 3)), r"is on grid \(3, 3\)"),
         (lambda: Graph([(0, 1), (1, 2)]).rank((7, 7)), r"needs a grid of 3 sites.*\(7, 7\)"),
     ],
 )

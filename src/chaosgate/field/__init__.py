@@ -1,5 +1,5 @@
-"""Operators, the maximum-entropy laws they force, and the linear maps that sample them (paper,
-sections 4 and 5).
+"""Operators, the maximum-entropy laws they determine, and samplers of these laws (paper, sections 4
+and 5).
 
 Names load on first use.
 """

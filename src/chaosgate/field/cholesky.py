@@ -21,16 +21,16 @@ if TYPE_CHECKING:  # scipy is imported where it is used: the gates of everyday u
     from scipy.sparse import csr_array
 
 MIN_BLOCK = 32
-"""Smallest block of a large matrix: below it, calling a product costs more than its arithmetic."""
+"""Smallest block of a large matrix; for smaller ones, overhead exceeds the arithmetic."""
 
 ONE_BLOCK_UP_TO = 256
 """Up to this many sites the whole map is one n x n product."""
 
 ASYMMETRY, ROW_SUM = 1e-10, 1e-12
-"""What counts as rounding in a float64 matrix, relative to its largest entry: an asymmetry, a row
-sum that means zero.
+"""Rounding errors allowed in a float64 matrix, relative to its largest entry: an asymmetry, and a
+row sum that counts as zero.
 
-A matrix computed in a shorter type is allowed a million times as much.
+For a matrix of lower precision they are a million times as large.
 """
 
 PIVOT = 1e-13
@@ -66,7 +66,7 @@ def symmetric(matrix: Tensor, grid: Grid, name: str) -> Tensor:
 
 
 class CholeskyFactor(Factor):
-    r"""Factor of a sparse or dense symmetric matrix, if need be under a gauge.
+    r"""Factor of a sparse or dense symmetric matrix, with a gauge if it is singular.
 
     Sites are reordered so that the matrix is block-tridiagonal with diagonal blocks :math:`D_i` and
     lower blocks :math:`B_i`; a dense matrix is one block. With
@@ -75,11 +75,11 @@ class CholeskyFactor(Factor):
         C_i L_i^{-1}
 
     the map :math:`A = L^{-\top}` is a backward sweep, :math:`x_i = L_i^{-\top} z_i - M_i^\top
-    x_{i+1}`: matrix products alone, on any device, in :math:`O(nb)` memory for blocks of size b.
+    x_{i+1}`: only matrix products, on any device, in :math:`O(nb)` memory for blocks of size b.
     Since :math:`z_i` and :math:`x_{i+1}` are independent, the same sweep gives the variances,
     :math:`G_{ii} = (L_i L_i^\top)^{-1} + M_i^\top G_{i+1,i+1} M_i`.
 
-    Under a gauge one site is left out and stays zero. For the zero-mean gauge the mean is then
+    With a gauge one site is left out and stays zero. For the zero-mean gauge the mean is then
     subtracted, which is exact: with :math:`G_0` the Green kernel pinned anywhere and :math:`P` the
     projection on mean zero, :math:`Q^{+} = P G_0 P`, and the pseudo-determinant is n times the
     pinned determinant (matrix-tree theorem).
@@ -87,9 +87,9 @@ class CholeskyFactor(Factor):
     Args:
         matrix: Symmetric (n, n), in float64.
         grid: Any grid of n sites.
-        name: How errors call the operator.
+        name: Name of the operator in errors.
         pinned: The site left out, or None.
-        centered: The matrix annihilates the constants: subtract the mean. Needs a ``pinned`` site.
+        centered: Subtract the mean, because the matrix maps constants to zero. Needs ``pinned``.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class CholeskyFactor(Factor):
 
     @classmethod
     def of_matrix(cls, matrix: Tensor, grid: Grid, name: str) -> CholeskyFactor:
-        """Factorise a dense matrix, under the zero-mean gauge if it annihilates the constants."""
+        """Factorize a dense matrix, with the zero-mean gauge if it maps constants to zero."""
         from scipy.sparse import csr_array
 
         checked = symmetric(matrix, grid, name)
@@ -144,7 +144,7 @@ class CholeskyFactor(Factor):
                 raise ValueError(
                     f"{self.name} on grid {self.grid} is not positive definite"
                     + " on the fields of mean zero" * self.centered
-                    + ": every other field than zero must have positive energy. If it is a graph, "
+                    + ": every non-zero field must have positive energy. If it is a graph, "
                     "is it connected? Massive(operator, mu) lifts zero eigenvalues."
                 )
             inverse = torch.linalg.solve_triangular(root, torch.eye(size).double(), upper=False)
@@ -201,22 +201,20 @@ class CholeskyFactor(Factor):
         return self._place(self._sweep(basis), self.places)
 
     def green(self) -> Tensor:
-        """From the map as a matrix."""
+        """The Green kernel, from the map as a matrix."""
         root = self._root()
         return root.T @ root
 
     def constants(self, device: torch.device, dtype: torch.dtype) -> Constants:
-        """The map as a matrix if there is one block; else where the sites belong, and the
-        blocks.
-        """
+        """The map as a matrix if there is one block; else the order of sites and the blocks."""
         if len(self.sizes) == 1:
             return (self._root().to(dtype).to(device),)
         blocks = (block.to(dtype).to(device) for block in self.inverses + self.couplings)
         return (self.places.to(device), *blocks)
 
     def color(self, white: Tensor, constants: Constants) -> Tensor:
-        """One product, or a backward sweep over the blocks; under a gauge the last number of the
-        white is not used.
+        """One product, or a backward sweep over the blocks; with a gauge the last number of the
+        white noise is not used.
         """
         if len(self.sizes) == 1:
             return white @ constants[0]
@@ -225,8 +223,8 @@ class CholeskyFactor(Factor):
         return self._place(fields, places)
 
     def shifted(self, mu: float) -> CholeskyFactor:
-        """A mass takes the place of the zero-mean gauge; a site pinned on purpose stays pinned,
-        without mass.
+        """A mass replaces the zero-mean gauge; an explicitly pinned site stays pinned, without
+        mass.
         """
         from scipy.sparse import csr_array, diags_array
 
@@ -239,8 +237,8 @@ class CholeskyFactor(Factor):
 
 
 def narrow_order(matrix: csr_array, sites: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """The given order of the sites or its reverse Cuthill-McKee order, whichever is narrower, and
-    its bandwidth.
+    """The given or the reverse Cuthill-McKee order of the sites, whichever has the smaller
+    bandwidth, and this bandwidth.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee

@@ -1,4 +1,4 @@
-"""Operators of weighted graphs, of grids with weighted edges, and of the features themselves."""
+"""Operators of weighted graphs, of grids with weighted edges, and of graphs of features."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ class Graph(Operator):
     .. math:: \tfrac12\langle\psi, Q\psi\rangle
         = \tfrac12\sum_{\{x, y\}} c_{xy} (\psi_x - \psi_y)^2 + \tfrac12\sum_x b_x \psi_x^2
 
-    One of three things makes it invertible. A boundary: vertex x is tied with weight :math:`b_x` to
-    a value held at zero. A pinned vertex, itself held at zero: its row and column of :math:`Q` are
-    zero and fields vanish there. By default the zero-mean gauge: fields have mean zero and the
-    Green kernel is the Moore-Penrose inverse.
+    One of three options makes it invertible. Boundary: an edge of weight :math:`b_x` joins vertex x
+    to a value fixed at zero. Pinned vertex: the field is zero at this vertex, whose row and column
+    of :math:`Q` are zero. Zero-mean gauge (default): fields have mean zero and the Green kernel is
+    the Moore-Penrose inverse.
 
-    The n vertices are the sites of any grid of n sites, the last axis fastest; (n,) is the natural
-    one.
+    The n vertices are the sites of any grid of n sites, e.g. (n,), with the last axis fastest.
 
     Args:
-        edges: Pairs of vertices, shape (m, 2), numbered from 0. Edges named twice add up.
+        edges: Pairs of vertices, shape (m, 2), numbered from 0. Weights of repeated edges are
+            added.
         weights: One positive weight per edge; 1 by default.
-        boundary: Vertices tied to zero: a mapping from vertex to weight, or a list of vertices
-            (weight 1).
-        pinned: The vertex held at zero.
+        boundary: Vertices with an edge to the boundary: a mapping from vertex to weight, or a
+            list (weight 1).
+        pinned: The vertex at which fields are zero.
         num_vertices: Number of vertices; by default one more than the largest in ``edges``.
     """
 
@@ -72,7 +72,7 @@ class Graph(Operator):
         self.edges = torch.as_tensor(edges, device="cpu").detach().clone()
         if self.edges.ndim != 2 or self.edges.shape[1] != 2 or self.edges.is_floating_point():
             raise ValueError(
-                f"edges are pairs of whole numbers, shape (m, 2); got {tuple(self.edges.shape)}."
+                f"edges must be whole numbers of shape (m, 2); got {tuple(self.edges.shape)}."
             )
         m, joined = len(self.edges), self.edges.flatten().tolist()
         n = max(joined, default=-1) + 1 if num_vertices is None else num_vertices
@@ -111,7 +111,7 @@ class Graph(Operator):
             )
 
     def free(self, grid: Grid) -> Tensor:
-        """One everywhere but at the pinned vertex."""
+        """One, except zero at the pinned vertex."""
         free = super().free(grid)
         if self.pinned is not None:
             free.view(-1)[self.pinned] = 0.0
@@ -154,7 +154,7 @@ class EdgeWeighted(Graph):
     .. math:: (Q\psi)(x) = \sum_{y \sim x} c_{xy}\,(\psi(x) - \bar\psi(y))
 
     with :math:`\bar\psi = 0` on the outer boundary. Large weights make neighbors similar; small
-    ones let the field jump.
+    weights allow jumps of the field.
 
     Args:
         vertical: Weights (H + 1, W) of the edges that join rows: entry (i, j) joins rows i - 1 and
@@ -214,16 +214,16 @@ class FeatureGraph(DirichletLaplacian):
     .. math:: c_{xy} = \max\Big(f, \exp\frac{-|h(x) - h(y)|^2}{2 b^2 d}\Big)
 
     with the squared distance over all channels, :math:`d` its mean over the edges of the sample,
-    :math:`b` the bandwidth and :math:`f` the floor. Edges to the boundary weigh 1, and features
-    carry no gradient here. On constant features this is the Dirichlet Laplacian, whose numbers
-    (rank, variance, entropy) a law on this operator has. Fields are scaled per sample to the mean
-    site variance of the Dirichlet Laplacian, so that a strength means the same.
+    :math:`b` the bandwidth and :math:`f` the floor. Edges to the boundary have weight 1, and the
+    weights have no gradient. On constant features this is the Dirichlet Laplacian; the rank,
+    variance and entropy of a law on this operator are computed from it. Fields are scaled per
+    sample to its mean site variance, so that a strength has the same meaning.
 
-    A gate factorises one matrix per sample and step, on grids of at most 256 sites. Inside
-    another operator (Massive, Pinned, Spectral) it is the Dirichlet Laplacian.
+    A gate factorizes one matrix per sample and step, on grids of at most 256 sites. Inside
+    another operator (Massive, Pinned, Spectral) this is the Dirichlet Laplacian.
 
     Args:
-        bandwidth: :math:`b`; smaller ones make weights fall faster with distance.
+        bandwidth: :math:`b`; with a smaller one, weights decrease faster with the distance.
         floor: :math:`f`, in (0, 1].
     """
 
@@ -256,7 +256,7 @@ class FeatureGraph(DirichletLaplacian):
         return matrix + torch.diag_embed(rim - matrix.sum(2))
 
     def color_by_features(self, white: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of white noise (B c, n) to fields, c per sample, and their site variances."""
+        """Fields from white noise (B c, n), c per sample, and their site variances."""
         root = torch.linalg.cholesky(self.laplacian_of(h.to(white.dtype)))
         eye = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device).expand_as(root)
         inverse = torch.linalg.solve_triangular(root, eye, upper=False)
@@ -268,7 +268,7 @@ class FeatureGraph(DirichletLaplacian):
         return fields.flatten(0, 1), (scale * variance).repeat_interleave(count, 0)
 
     def check_law(self, law: Law, grid: Grid) -> None:
-        """Raise where fields cannot follow the features."""
+        """Raise an error if fields cannot follow the features."""
         if not isinstance(law, MaxEntLaw) or law.grid != grid or law.n > self.LARGEST:
             raise ValueError(
                 f"{self} needs the Gaussian law on the grid of the features, of at most "

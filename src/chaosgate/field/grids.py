@@ -27,7 +27,7 @@ class GridLaplacian(Operator):
 
     .. math:: Q = p\, D_H^\top D_H \otimes I + q\, I \otimes D_W^\top D_W
 
-    on two axes; the same on one and three. A subclass names the boundary condition by its axis
+    on two axes, and similarly on one and three. A subclass gives the boundary condition by its axis
     basis and the differences :math:`D_n` over the edges of n sites in a row.
     """
 
@@ -51,7 +51,7 @@ class GridLaplacian(Operator):
             )
 
     def matrix(self, grid: Grid) -> Tensor:
-        """From the differences of all fields that are one at one site."""
+        """Computed from the differences of the unit fields of all sites."""
         jumps = self._jumps(_eye(math.prod(grid)), grid)
         return torch.stack([weight * (jump @ jump.T) for weight, jump in jumps]).sum(0)
 
@@ -82,7 +82,7 @@ class DirichletLaplacian(GridLaplacian):
     .. math:: \lambda_{k\ell} = 4\sin^2\frac{\pi k}{2(H+1)} + 4\sin^2\frac{\pi \ell}{2(W+1)} > 0
 
     so the Green kernel :math:`G_U = L_U^{-1}` exists without gauge fixing (eq. dirichlet-eigs). On
-    a sequence or a volume the sum has one or three terms, here and for the other grids.
+    a sequence or a volume the sum has one or three terms, as for the other grids.
 
     >>> round(DirichletLaplacian().mean_variance((7, 7)), 3)
     0.397
@@ -91,7 +91,7 @@ class DirichletLaplacian(GridLaplacian):
     axis = Sine
 
     def differences(self, field: Tensor) -> Tensor:
-        """With the two edges to the boundary: n + 1."""
+        """The n + 1 differences, including both edges to the boundary."""
         return torch.nn.functional.pad(field, (0, 0, 1, 1)).diff(dim=1)
 
 
@@ -132,14 +132,14 @@ class Neumann(GridLaplacian):
     .. math:: \lambda_{k\ell} = 4\sin^2\frac{\pi k}{2H} + 4\sin^2\frac{\pi \ell}{2W}, \qquad k, \ell
         \ge 0
 
-    The constant field costs no energy, so fields are taken of spatial mean zero and the Green
-    kernel is the Moore-Penrose inverse.
+    A constant field has no energy, so fields have spatial mean zero and the Green kernel is the
+    Moore-Penrose inverse.
     """
 
     axis = Cosine
 
     def differences(self, field: Tensor) -> Tensor:
-        """Inner edges only: n - 1."""
+        """The n - 1 differences over inner edges."""
         return field.diff(dim=1)
 
 
@@ -149,15 +149,14 @@ class Periodic(GridLaplacian):
     .. math:: \lambda_{k\ell} = 4\sin^2\frac{\pi k}{H} + 4\sin^2\frac{\pi \ell}{W}, \qquad k, \ell
         \ge 0
 
-    The only one of these fields whose variance is the same at every site. On an axis of two sites
-    the edge there and the edge back join the same pair and count twice; on an axis of one site
-    there is no edge.
+    Of these operators, only this one has the same field variance at every site. On an axis of two
+    sites both edges join the same pair and count twice; on an axis of one site there is no edge.
     """
 
     axis = Hartley
 
     def differences(self, field: Tensor) -> Tensor:
-        """Around the ring: n."""
+        """The n differences around the ring."""
         return field - field.roll(1, 1)
 
 
@@ -166,13 +165,13 @@ class Spectral(Operator):
 
     .. math:: Q = \sum_k f(\lambda_k)\, e_k e_k^\top
 
-    The field has variance :math:`1/f(\lambda)` at eigenvalue :math:`\lambda`, so :math:`f` decides
-    how much noise each spatial scale gets. It costs no more than the Laplacian.
-    :class:`Fractional`, :class:`BandLimited` and :class:`MultiScale` are the named forms.
+    The field has variance :math:`1/f(\lambda)` at eigenvalue :math:`\lambda`, so :math:`f` sets the
+    noise at each spatial scale. Sampling costs the same as for the Laplacian. Named forms are
+    :class:`Fractional`, :class:`BandLimited` and :class:`MultiScale`.
 
     Args:
         function: :math:`f`, elementwise on a tensor of eigenvalues. Positive, except that it may
-            be zero at eigenvalue zero (Neumann, Periodic): that mode then stays under the gauge.
+            be zero at eigenvalue zero (Neumann, Periodic); this mode then gets no noise.
         base: The Laplacian :math:`L`; None is the Dirichlet Laplacian.
 
     >>> heat = Spectral(lambda eigenvalue: torch.exp(2 * eigenvalue))
@@ -217,7 +216,7 @@ class Fractional(Spectral):
 
     def __init__(self, power: float, mass: float = 0.0, base: GridLaplacian | None = None) -> None:
         if not (math.isfinite(power) and power >= 0 and math.isfinite(mass) and mass >= 0):
-            raise ValueError(f"Fractional: power and mass are at least 0; got {power} and {mass}.")
+            raise ValueError(f"Fractional: power and mass must be >= 0; got {power} and {mass}.")
         self.power, self.mass = power, mass
         super().__init__(lambda eigenvalue: (eigenvalue + mass) ** power, base)
 
@@ -225,12 +224,12 @@ class Fractional(Spectral):
 class BandLimited(Spectral):
     r"""Noise in one band of scales: :math:`f = 1` for eigenvalues in [low, high], else ``outside``.
 
-    The eigenvalue of a wave of p sites per period along one axis is :math:`4\sin^2(\pi/p)`.
+    A wave with a period of p sites along one axis has the eigenvalue :math:`4\sin^2(\pi/p)`.
 
     Args:
         low: Smallest eigenvalue of the band.
         high: Largest eigenvalue of the band.
-        outside: The cost of other waves, above 1: their variance is ``1/outside`` of that inside.
+        outside: :math:`f` outside of the band, above 1; the variance there is ``1/outside``.
         base: The Laplacian; None is the Dirichlet Laplacian.
     """
 
@@ -239,7 +238,7 @@ class BandLimited(Spectral):
     ) -> None:
         if not (low < high and outside > 1):
             raise ValueError(
-                "BandLimited: low is below high, and outside above 1; got "
+                "BandLimited: low must be below high, and outside above 1; got "
                 f"low={low}, high={high}, outside={outside}."
             )
         self.low, self.high, self.outside = low, high, outside
@@ -282,7 +281,7 @@ class MultiScale(Spectral):
 
 
 class ScalarFactor(Factor):
-    r"""A multiple :math:`c I` of the identity: every site on its own."""
+    r"""A multiple :math:`c I` of the identity: independent sites."""
 
     def __init__(self, grid: Grid, scale: float) -> None:
         self.grid, self.scale, self.rank = grid, scale, math.prod(grid)
@@ -304,9 +303,7 @@ class ScalarFactor(Factor):
 
 
 class Identity(Operator):
-    r"""White noise, :math:`Q = I`: every site on its own. The control in which no geometry is
-    designed.
-    """
+    r"""White noise, :math:`Q = I`: independent sites. A control without correlation."""
 
     def matrix(self, grid: Grid) -> Tensor:
         return _eye(math.prod(grid))

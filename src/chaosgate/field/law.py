@@ -1,16 +1,16 @@
-r"""Laws of the log-field: the maximum-entropy one (paper, thm. maxent_logfield), a heavier one,
-and units of strength.
+r"""Laws of the log-field: the maximum-entropy law (paper, thm. maxent_logfield), a heavy-tailed
+law, and units of strength.
 
 - ``beta``, inverse temperature: the field has covariance :math:`(\beta Q)^{-1}` (eq. gff-law).
 - ``epsilon``, mean energy: :math:`\beta = r / 2\varepsilon` with r the rank of Q (cor.
   green_forcing).
 - ``gamma`` multiplies the field in the exponent (eq. exact_gate).
-- ``tau``, :math:`\tau = \gamma^2 / \beta`, is all that the gate depends on (prop. effective_tau).
+- ``tau``, :math:`\tau = \gamma^2 / \beta`: the gate depends on nothing else (prop. effective_tau).
 - ``log_std``, :math:`\sqrt{\tau\,\mathrm{mean}_x G(x, x)}`, root mean square of :math:`\gamma\psi`
   over the sites.
 
-Only ``log_std`` means the same on two grids. Where the paper writes n, the rank stands here: they
-differ under a gauge alone, where one direction is held fixed and carries no energy.
+Only ``log_std`` has the same meaning on all grids. The rank replaces the paper's n; they differ
+only with a gauge, which removes one direction.
 """
 
 import math
@@ -25,15 +25,15 @@ from chaosgate.field.operator import Grid, Operator, as_grid, positive
 from chaosgate.field.white import Noise
 
 Normals = Callable[[Sequence[int]], Tensor]
-"""Where a law gets independent standard normals of a shape from."""
+"""Function from a shape to independent standard normal numbers."""
 
 
 class Law(ABC):
-    r"""A centered law of the log-field with covariance :math:`(\beta Q)^{-1}`: a family F on the
-    kernel of an operator.
+    r"""A centered law of the log-field with covariance :math:`(\beta Q)^{-1}`: a family of
+    distributions and the kernel of an operator.
 
-    Family and kernel are independent parts of a mechanism. A custom family defines how it makes
-    fields from normals (:meth:`fields`), its entropy and its density.
+    A custom family defines how fields are made from normal numbers (:meth:`fields`), the entropy
+    and the density.
 
     Args:
         operator: The operator :math:`Q` of the budget.
@@ -44,14 +44,14 @@ class Law(ABC):
 
     Attributes:
         n: Number of sites.
-        rank: Number of free directions, n unless there is a gauge.
+        rank: Number of free directions; n without a gauge.
     """
 
     family: str
     """The family as text, for reports."""
 
     has_exponential_moment: ClassVar[bool]
-    r"""Whether :math:`E e^{\gamma\psi(x)}` is finite, without which no Wick gate exists."""
+    r"""Whether :math:`E e^{\gamma\psi(x)}` is finite; otherwise there is no Wick gate."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class Law(ABC):
     ) -> None:
         if beta is not None and epsilon is not None:
             raise ValueError(
-                f"give beta or epsilon, not both (got beta={beta}, epsilon={epsilon}): each fixes "
-                "the other."
+                f"give beta or epsilon, not both (got beta={beta}, epsilon={epsilon}): each "
+                "determines the other."
             )
         self.operator = operator
         self.grid: Grid = as_grid(grid)
@@ -76,13 +76,11 @@ class Law(ABC):
 
     @abstractmethod
     def fields(self, normal: Normals, count: int) -> Tensor:
-        """``count`` independent fields with their sites in a row, (count, n)."""
+        """``count`` independent flat fields, (count, n)."""
 
     @abstractmethod
     def entropy(self) -> float:
-        """Differential entropy, under a gauge in orthonormal coordinates of the subspace that it
-        leaves.
-        """
+        """Differential entropy; with a gauge, in orthonormal coordinates of the subspace left."""
 
     @abstractmethod
     def log_prob(self, field: Tensor) -> Tensor:
@@ -100,15 +98,15 @@ class Law(ABC):
 
     @property
     def variance(self) -> Tensor:
-        """Diagonal of the covariance as a map, float64: the v(x) of the Wick correction."""
+        """Diagonal of the covariance as a map, float64; v(x) in the Wick gate."""
         return self.operator.variance(self.grid) / self.beta
 
     def draw(self, noise: Noise, lead: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-        r"""Fields (\*lead, \*grid) under a key of the counter noise."""
+        r"""Fields (\*lead, \*grid) from counter-based noise."""
         return self.rows(noise, math.prod(lead), dtype).view(*lead, *self.grid)
 
     def rows(self, noise: Noise, count: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The same fields with their sites in a row, (count, n)."""
+        """The same fields, flat, (count, n)."""
         return self.fields(lambda shape: noise.normal(shape, dtype), count)
 
     def sample(
@@ -120,8 +118,8 @@ class Law(ABC):
     ) -> Tensor:
         r"""Draw n independent fields, shape (n, \*grid).
 
-        Without a generator a new one is seeded from the operating system; the global stream is
-        never touched.
+        Without a generator, a new one with a random seed is used; torch's global generator does
+        not change.
         """
         if generator is None:
             generator = torch.Generator(device)
@@ -133,9 +131,7 @@ class Law(ABC):
         return rows.view(n, *self.grid)
 
     def color(self, white: Tensor) -> Tensor:
-        r"""Turn white noise (..., \*grid) into Gaussian fields of this covariance; linear,
-        deterministic.
-        """
+        r"""Map white noise (..., \*grid) linearly to Gaussian fields with this covariance."""
         self._check(white)
         return self._color_rows(white.reshape(-1, self.n)).view(white.shape)
 
@@ -154,7 +150,7 @@ class Law(ABC):
     def _check(self, field: Tensor) -> None:
         if tuple(field.shape[-len(self.grid) :]) != self.grid:
             raise ValueError(
-                f"the law lives on grid {self.grid}; got a field of shape {tuple(field.shape)}."
+                f"the law is on grid {self.grid}; got a field of shape {tuple(field.shape)}."
             )
 
     def __repr__(self) -> str:
@@ -162,14 +158,14 @@ class Law(ABC):
 
 
 class MaxEntLaw(Law):
-    r"""Centered Gaussian log-field of largest entropy at a given mean energy.
+    r"""Centered Gaussian log-field, which has the largest entropy at a given mean energy.
 
     .. math:: \psi \sim \mathcal N\big(0, (\beta Q)^{-1}\big), \qquad \beta = \frac{n}{2\varepsilon}
 
-    (eq. general_maxent_optimizer, cor. green_forcing). Under a gauge the rank r of :math:`Q` takes
-    the place of n: :math:`\beta = r/2\varepsilon`, the inverse is the Moore-Penrose inverse, and
-    entropy, normaliser and density are those of the r-dimensional subspace that the gauge leaves
-    (fields of mean zero), in orthonormal coordinates.
+    (eq. general_maxent_optimizer, cor. green_forcing). With a gauge, the rank r of :math:`Q`
+    replaces n: :math:`\beta = r/2\varepsilon`, the inverse is the Moore-Penrose inverse, and
+    entropy, normalizer and density refer to the remaining r-dimensional subspace (fields of mean
+    zero), in orthonormal coordinates.
 
     Args:
         operator: The operator :math:`Q` of the budget.
@@ -202,7 +198,7 @@ class MaxEntLaw(Law):
     def log_prob(self, field: Tensor) -> Tensor:
         r"""Log-density :math:`-\beta\,\mathcal E(\psi) - \log Z_\beta` of fields (..., \*grid).
 
-        Under a gauge it is the density of the part of the field inside the subspace.
+        With a gauge, the density of the part of the field in the remaining subspace.
         """
         self._check(field)
         return -self.beta * self.operator.energy(field, len(self.grid)) - self.log_normalizer()
@@ -216,8 +212,7 @@ class StudentT(Law):
         \psi_G \sim \mathcal N\big(0, (\beta Q)^{-1}\big)
 
     with one :math:`\chi^2_\nu` per field. At the same budget it has less entropy than the Gaussian
-    one. It has no exponential moment, :math:`E e^{\gamma\psi} = \infty`, so there is no Wick gate;
-    the sample-wise gate exists.
+    law. Because :math:`E e^{\gamma\psi} = \infty` there is no Wick gate, only a sample-wise gate.
 
     Args:
         operator: The operator :math:`Q` of the budget.
@@ -241,8 +236,8 @@ class StudentT(Law):
         super().__init__(operator, grid, beta, epsilon)
         if not isinstance(degrees, int) or degrees < 3:
             raise ValueError(
-                "StudentT: degrees is a whole number of at least 3, below which the field has no "
-                f"variance; got {degrees!r}."
+                "StudentT: degrees must be a whole number of at least 3, for a finite variance; "
+                f"got {degrees!r}."
             )
         self.degrees = degrees
         self.family = f"Student-t, {degrees} degrees of freedom, covariance (beta Q)^-1"

@@ -1,6 +1,4 @@
-"""Operators given as a matrix: that of the energy, or that of the covariance, written down or as a
-function.
-"""
+"""Operators given by a matrix or a function: of the energy, or of the covariance."""
 
 import math
 from abc import abstractmethod
@@ -23,8 +21,8 @@ def _given(matrix: Matrix) -> Tensor:
 class Dense(Operator):
     r"""Any symmetric positive definite matrix :math:`Q` (paper, cor. operator_substitution).
 
-    It applies to every grid with as many sites as the matrix has rows. A matrix that annihilates
-    the constants, and nothing else, is taken under the zero-mean gauge.
+    It applies to every grid with as many sites as the matrix has rows. A matrix whose null space
+    consists of the constants gets the zero-mean gauge.
 
     Args:
         matrix: Shape (n, n), a tensor or nested lists.
@@ -35,12 +33,12 @@ class Dense(Operator):
         self.factor((len(self.values),))  # raise now, not at the first training step
 
     def matrix(self, grid: Grid) -> Tensor:
-        """The matrix as given, in float64 and without an asymmetry of the size of rounding."""
+        """The matrix in float64, made symmetric up to rounding."""
         values = symmetric(self.values, grid, str(self))
         return (values + values.T) / 2
 
     def factor(self, grid: Grid) -> Factor:
-        """From the entries as given: how much of an asymmetry is rounding depends on their type."""
+        """The factor; the precision of the given entries decides how much asymmetry is rounding."""
         return CholeskyFactor.of_matrix(self.values, grid, str(self))
 
     def __repr__(self) -> str:
@@ -50,9 +48,9 @@ class Dense(Operator):
 class KernelFactor(Factor):
     r"""An operator given by its inverse, the covariance :math:`K = R R^\top`.
 
-    The root :math:`R` is a Cholesky factor, or :math:`V\Lambda^{1/2}` from the eigenvectors where
-    :math:`K` is singular: then :math:`Q = K^{+}`, and the directions without variance are taken
-    away like those of a gauge.
+    The root :math:`R` is a Cholesky factor, or :math:`V\Lambda^{1/2}` from the eigenvectors if
+    :math:`K` is singular: then :math:`Q = K^{+}`, and directions without variance are removed, as
+    by a gauge.
     """
 
     def __init__(self, kernel: Tensor, grid: Grid, name: str) -> None:
@@ -96,7 +94,7 @@ class KernelFactor(Factor):
         return white @ constants[0]
 
     def shifted(self, mu: float) -> "KernelFactor":
-        r""":math:`(K^{-1} + \mu I)^{-1} = (I + \mu K)^{-1} K`; :math:`(K^{+} + \mu I)^{-1}` where
+        r""":math:`(K^{-1} + \mu I)^{-1} = (I + \mu K)^{-1} K`; :math:`(K^{+} + \mu I)^{-1}` if
         the kernel is singular.
         """
         eye = torch.eye(len(self.root), dtype=torch.float64)
@@ -112,9 +110,9 @@ class Kernel(Operator):
     covariance :math:`K/\beta`.
 
     The maximum-entropy law of a budget with :math:`Q` has the kernel :math:`Q^{-1}` (cor.
-    operator_substitution), so every positive definite kernel is the solution for one operator. A
-    singular one is too, on the fields that have variance. A custom kernel is a class with one
-    method.
+    operator_substitution), so every positive definite kernel is the solution for one operator. This
+    also holds for singular kernels, on the subspace with variance. A custom kernel is a class with
+    one method.
     """
 
     @abstractmethod
@@ -130,7 +128,7 @@ class Kernel(Operator):
 
 
 class CovarianceMatrix(Kernel):
-    """A kernel given as a matrix; it lives on every grid with as many sites as the matrix has rows.
+    """A kernel given as a matrix, for every grid with as many sites as the matrix has rows.
 
     Args:
         matrix: Symmetric positive semidefinite, shape (n, n), a tensor or nested lists.
@@ -153,7 +151,7 @@ class CovarianceFunction(Kernel):
 
     Args:
         function: :math:`k`, from Euclidean distances in sites (n, n) to covariances (n, n).
-        nugget: Variance added at every site by itself.
+        nugget: Independent variance added at every site.
 
     >>> operator = CovarianceFunction(lambda distance: torch.exp(-distance / 2))
     >>> operator.green((3,))[0]
@@ -182,12 +180,12 @@ class Matern(CovarianceFunction):
     Args:
         length: The range :math:`\ell` in sites.
         smoothness: 0.5 (exponential kernel), 1.5 or 2.5.
-        nugget: Variance added at every site by itself.
+        nugget: Independent variance added at every site.
     """
 
     def __init__(self, length: float, smoothness: float = 0.5, nugget: float = 0.0) -> None:
         if smoothness not in (0.5, 1.5, 2.5):
-            raise ValueError(f"Matern: smoothness is 0.5, 1.5 or 2.5; got {smoothness!r}.")
+            raise ValueError(f"Matern: smoothness must be 0.5, 1.5 or 2.5; got {smoothness!r}.")
         self.length, self.smoothness = positive("the length", length), float(smoothness)
         super().__init__(self._of_distance, nugget)
 

@@ -1,4 +1,4 @@
-"""Operators: the quadratic budget that decides how the noise is correlated (paper, D4)."""
+"""Operators: the quadratic budget that sets the correlation of the noise (paper, D4)."""
 
 import math
 from abc import ABC, abstractmethod
@@ -17,16 +17,14 @@ Sites are flattened with the last axis fastest.
 """
 
 Constants = tuple[Tensor, ...]
-"""What a sampler multiplies with, already in the dtype and on the device of the white noise."""
+"""Tensors of a sampler, in the dtype and on the device of the white noise."""
 
 Device = torch.device | str
 Known = TypeVar("Known")
 
 
 def as_grid(grid: Sequence[int]) -> Grid:
-    """Check that ``grid`` is one to three positive whole numbers; a tuple, so that it can be a
-    key.
-    """
+    """Check that ``grid`` is one to three positive whole numbers, and return them as a tuple."""
     # index() refuses fractions, and makes a compiler that treats sizes as symbols take the grid
     # as a constant
     try:
@@ -51,7 +49,7 @@ def grid_text(grid: Sequence[int]) -> str:
 
 
 def positive(name: str, value: float) -> float:
-    """Return ``value`` as a float, or say that ``name`` must be positive and finite."""
+    """Return ``value`` as a float; raise an error unless it is positive and finite."""
     if not (value > 0 and math.isfinite(value)):
         raise ValueError(f"{name} must be positive and finite; got {value}.")
     return float(value)
@@ -63,7 +61,7 @@ def at_least_float32(field: Tensor) -> Tensor:
 
 
 def grid_of_field(field: Tensor, axes: int) -> Grid:
-    """The grid of fields (..., *grid), whose last ``axes`` dimensions it is."""
+    """The grid of fields (..., *grid): the last ``axes`` dimensions."""
     return as_grid(field.shape[field.ndim - axes :] if field.ndim >= axes else ())
 
 
@@ -74,7 +72,7 @@ class Factor(ABC):
 
     Attributes:
         grid: Sites along each axis.
-        rank: Number of free directions: all n sites, or fewer under a gauge.
+        rank: Number of free directions: n, or fewer with a gauge.
         logdet: Logarithm of the product of the non-zero eigenvalues.
         variance: The diagonal of the Green kernel as a map, of the shape of the grid.
         mean_variance: Its mean.
@@ -87,9 +85,8 @@ class Factor(ABC):
     mean_variance: float
 
     def spectrum(self) -> Tensor:
-        """All n eigenvalues, shape (n,); exactly zero on the directions that a gauge removes.
-
-        Here ascending, from the dense Green kernel.
+        """All n eigenvalues, shape (n,), ascending; exactly zero in directions that a gauge
+        removes.
         """
         values: Tensor = torch.linalg.eigvalsh(self.green())[-self.rank :].flip(0).reciprocal()
         return torch.nn.functional.pad(values, (math.prod(self.grid) - self.rank, 0))
@@ -100,14 +97,14 @@ class Factor(ABC):
 
     @abstractmethod
     def constants(self, device: torch.device, dtype: torch.dtype) -> Constants:
-        """The tensors that :meth:`color` needs; the caller keeps them.
+        """The tensors that :meth:`color` needs.
 
-        Cast before they move: not every device has float64.
+        They are cast before they are moved, because not every device has float64.
         """
 
     @abstractmethod
     def color(self, white: Tensor, constants: Constants) -> Tensor:
-        r"""Map rows of white noise (B, n) by :math:`A` with :math:`A A^\top = G`; torch alone."""
+        r"""Map white noise (B, n) by :math:`A` with :math:`A A^\top = G`, in torch."""
 
     @abstractmethod
     def shifted(self, mu: float) -> "Factor":
@@ -119,17 +116,17 @@ class Operator(ABC):
     or three axes.
 
     The operator determines the field: among all centered log-fields with mean energy
-    :math:`\mathbb E[\tfrac12\langle\psi, Q\psi\rangle] = \varepsilon`, the one of largest entropy
-    is Gaussian with covariance proportional to :math:`Q^{-1}` (thm. maxent_logfield, cor.
+    :math:`\mathbb E[\tfrac12\langle\psi, Q\psi\rangle] = \varepsilon`, the one with the largest
+    entropy is Gaussian with covariance proportional to :math:`Q^{-1}` (thm. maxent_logfield, cor.
     operator_substitution).
 
-    A new operator is a class with one method, :meth:`matrix`. Everything else follows from it by a
-    sparse Cholesky factorization; a class that knows more about its structure overrides
-    :meth:`factor`. A matrix whose null space is exactly the constants is taken under the zero-mean
-    gauge: its inverse is the Moore-Penrose inverse and fields have spatial mean zero.
+    A custom operator is a class with one method, :meth:`matrix`, which is factorized by a sparse
+    Cholesky method. A class with more structure can override :meth:`factor`. A matrix whose null
+    space consists of the constants gets the zero-mean gauge: its inverse is the Moore-Penrose
+    inverse and fields have spatial mean zero.
 
-    An operator is a plain object. What it computes for a grid stays in the object, never enters a
-    ``state_dict``, and is not copied or pickled.
+    Results for a grid are cached in the object. They are not part of a ``state_dict`` and are not
+    copied or pickled.
 
     >>> class Chain(Operator):
     ...     def matrix(self, grid: Grid) -> Tensor:
@@ -157,19 +154,20 @@ class Operator(ABC):
         """
 
     def factor(self, grid: Grid) -> Factor:
-        """Solve the operator on a grid; override to use structure. Called once per grid."""
+        """Factorize the operator on a grid; override it to use structure. Called once per grid."""
         from chaosgate.field.cholesky import CholeskyFactor
 
         return CholeskyFactor.of_matrix(self.matrix(grid), grid, str(self))
 
     def free(self, grid: Grid) -> Tensor:
-        """A float64 map: one, or zero where the operator holds the field at zero."""
+        """A float64 map: zero where the operator fixes the field at zero, otherwise one."""
         return torch.ones(as_grid(grid), dtype=torch.float64, device="cpu")
 
     def energy(self, field: Tensor, axes: int = 2) -> Tensor:
         r"""Energy :math:`\tfrac12\langle\psi, Q\psi\rangle` of fields (..., \*grid), shape (...).
 
-        The grid is the last ``axes`` dimensions. Builds the matrix; override to use structure.
+        The grid is the last ``axes`` dimensions. This builds the matrix; override it to use
+        structure.
         """
         flat = at_least_float32(field).flatten(-axes)
         return 0.5 * (flat @ self.matrix(grid_of_field(field, axes)).to(flat) * flat).sum(-1)
@@ -177,17 +175,17 @@ class Operator(ABC):
     def spectrum(self, grid: Grid) -> Tensor:
         """All n eigenvalues in float64.
 
-        Ascending, except that the operators of a regular grid return them in the order of their
-        frequencies, the last axis fastest. The zero mode of a gauge is first and exactly zero.
+        They are ascending; for operators of a regular grid, they are in the order of frequencies,
+        with the last axis fastest. The zero mode of a gauge is first and exactly zero.
         """
         return self._factor(grid).spectrum()
 
     def rank(self, grid: Grid) -> int:
-        """Number of free directions: n, or fewer under a gauge."""
+        """Number of free directions: n, or fewer with a gauge."""
         return self._factor(grid).rank
 
     def green(self, grid: Grid) -> Tensor:
-        r"""Green kernel :math:`G = Q^{-1}` (Moore-Penrose under a gauge), dense (n, n) float64."""
+        r"""Green kernel :math:`G = Q^{-1}` (Moore-Penrose with a gauge), dense (n, n) float64."""
         return self._factor(grid).green()
 
     def variance(
@@ -201,26 +199,23 @@ class Operator(ABC):
         return self._factor(grid).mean_variance
 
     def logdet(self, grid: Grid) -> float:
-        """Logarithm of the determinant; under a gauge, of the product of the non-zero
-        eigenvalues.
-        """
+        """Logarithm of the determinant; with a gauge, of the product of non-zero eigenvalues."""
         return self._factor(grid).logdet
 
     def color(self, white: Tensor, axes: int = 2) -> Tensor:
-        r"""Turn white noise (..., \*grid) into fields with covariance :math:`G`, in its dtype and
-        on its device.
+        r"""Map white noise (..., \*grid) to fields with covariance :math:`G`, in the same dtype and
+        on the same device.
 
         The grid is the last ``axes`` dimensions. The map is linear, :math:`\psi = A z` with
-        :math:`A A^\top = G`, and draws nothing. It computes in float32 at least, whatever autocast
-        says. In ``torch.compile`` it is part of one graph, after :meth:`prepare` or a first call
-        outside.
+        :math:`A A^\top = G`, and draws nothing. It is computed in float32 or better, also under
+        autocast. Before ``torch.compile``, call :meth:`prepare` or this method once.
         """
         grid = grid_of_field(white, axes)
         rows = at_least_float32(white).reshape(-1, math.prod(grid))
         return self.color_rows(rows, grid).view(white.shape).to(white.dtype)
 
     def color_rows(self, white: Tensor, grid: Grid) -> Tensor:
-        """:meth:`color` of fields with their sites in a row, (B, n), in float32 or float64."""
+        """:meth:`color` for flat fields, (B, n), in float32 or float64."""
         if white.device.type != "meta" and torch.is_autocast_enabled(white.device.type):
             with torch.autocast(white.device.type, enabled=False):
                 return self.color_rows(white, grid)
@@ -231,9 +226,7 @@ class Operator(ABC):
     def prepare(
         self, grid: Grid, device: Device = "cpu", dtype: torch.dtype = torch.float32
     ) -> None:
-        """Build now what :meth:`color` would build at its first call for this grid, device and
-        dtype.
-        """
+        """Fill the caches of :meth:`color` for this grid, device and dtype."""
         dtype = torch.promote_types(dtype, torch.float32)
         white = torch.zeros(1, math.prod(grid), device=device, dtype=dtype)
         self.color_rows(white, as_grid(grid))
@@ -279,15 +272,15 @@ class Operator(ABC):
 
 
 class Massive(Operator):
-    r"""The operator :math:`Q + \mu I`: the same geometry, cut off at distance about
-    :math:`\mu^{-1/2}`.
+    r"""The operator :math:`Q + \mu I`: the same geometry with correlations up to a
+    distance of about :math:`\mu^{-1/2}`.
 
     .. math:: \mathcal E_\mu(\psi) = \tfrac12 \langle\psi, Q\psi\rangle + \tfrac\mu2
         \lVert\psi\rVert^2
 
-    (paper, app. variational_derivation, massive variant). Better conditioned, shorter correlations.
-    An operator under the zero-mean gauge becomes positive definite and needs no gauge any more. A
-    pinned site stays pinned and carries no mass.
+    (paper, app. variational_derivation, massive variant). The operator is better conditioned, the
+    correlations are shorter. An operator with the zero-mean gauge becomes positive definite and
+    needs no gauge. A pinned site stays pinned and has no mass.
 
     Args:
         operator: The operator :math:`Q`.

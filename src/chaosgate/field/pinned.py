@@ -1,4 +1,4 @@
-"""An operator held at zero on one more site: the other usual gauge beside the zero mean."""
+"""An operator whose field is fixed at zero on one more site: a gauge besides the zero mean."""
 
 import math
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from chaosgate.field.operator import (
 
 
 class PinnedFactor(Factor):
-    r"""A factor whose field is held at zero on one more site :math:`x_0`.
+    r"""A factor whose field is fixed at zero on one more site :math:`x_0`.
 
-    The field loses what its value at the site tells about the others, :math:`\psi - k\,\psi(x_0)`.
-    Where the constants cost nothing, :math:`k = 1`; elsewhere :math:`k = G(\cdot, x_0)/G(x_0,
-    x_0)`, the conditional mean. The determinant is the Schur complement's: the product of the
+    The field becomes :math:`\psi - k\,\psi(x_0)`. If constants have no energy, :math:`k = 1`;
+    otherwise :math:`k = G(\cdot, x_0)/G(x_0,
+    x_0)`, the conditional mean. The determinant is that of the Schur complement: the product of the
     non-zero eigenvalues divided by n, or multiplied by :math:`G(x_0, x_0)`.
 
     Args:
@@ -55,7 +55,7 @@ class PinnedFactor(Factor):
         self.mean_variance = float(variance.mean())
 
     def green(self) -> Tensor:
-        """That of the factor inside, from both sides."""
+        """The kernel of the inner factor, reduced on both sides."""
         away = torch.eye(len(self.profile), dtype=torch.float64)
         away[:, self.site] -= self.profile
         return away @ self.inside.green() @ away.T
@@ -68,21 +68,22 @@ class PinnedFactor(Factor):
         return fields - fields[:, self.site, None] * constants[0]
 
     def shifted(self, mu: float) -> "PinnedFactor":
-        """The mass goes inside: it is struck out at the pinned site with everything else."""
+        """The mass is added to the inner factor; the pinned site has none."""
         return PinnedFactor(self.inside.shifted(mu), self.site)
 
 
 class Pinned(Operator):
-    r"""An operator whose field is held at zero on one site: a gauge for Neumann and periodic grids.
+    r"""An operator whose field is fixed at zero on one site: a gauge for Neumann and periodic
+    grids.
 
-    The row and the column of the site are removed from :math:`Q`. Where the constants cost no
-    energy, this is the other usual gauge beside the zero mean: :math:`\psi - \psi(x_0)` for a field
-    :math:`\psi` of mean zero. Where :math:`Q` is positive definite, it is the law of its field
-    given :math:`\psi(x_0) = 0`.
+    The row and the column of the site are removed from :math:`Q`. If constants have no energy, the
+    new field is :math:`\psi - \psi(x_0)` for a field :math:`\psi` of mean zero. If :math:`Q` is
+    positive definite, it is the field given :math:`\psi(x_0) = 0`.
 
     Args:
         operator: The operator :math:`Q`.
-        site: Index of the site :math:`x_0` on each axis, from 0; negative ones count from the end.
+        site: Index of the site :math:`x_0` on each axis, from 0; negative indices count from the
+            end.
 
     >>> from chaosgate.field import Periodic
     >>> float(Pinned(Periodic(), [0, 0]).variance((5, 5))[0, 0])
@@ -102,7 +103,7 @@ class Pinned(Operator):
             ) from None
 
     def free(self, grid: Grid) -> Tensor:
-        """All sites but one."""
+        """One, except zero at the pinned site."""
         free = self.operator.free(grid).clone()
         free.view(-1)[self._index(grid)] = 0.0
         return free
@@ -113,13 +114,11 @@ class Pinned(Operator):
         return matrix
 
     def factor(self, grid: Grid) -> Factor:
-        """The field of the operator inside, minus what its value at the site tells of the
-        others.
-        """
+        """The inner factor, conditioned on zero at the site."""
         site = self._index(grid)
         if not self.operator.free(grid).all():
             raise ValueError(
-                f"{self}: {self.operator} holds a site at zero already; one fixes the gauge."
+                f"{self}: {self.operator} already has a pinned site, which fixes the gauge."
             )
         return PinnedFactor(self.operator.factor(grid), site)
 

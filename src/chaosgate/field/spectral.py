@@ -1,10 +1,10 @@
-r"""The fast path of regular grids: the eigenvectors of sites in a row under three boundary
-conditions, and operators that a product of them diagonalizes.
+r"""Fast transforms for regular grids: eigenvectors of sites in a row for three boundary conditions,
+and operators that a product of them diagonalizes.
 
 Each basis diagonalizes the one-dimensional Laplacian with unit weights. Synthesis, :math:`x_i =
 \sum_k E_{ik} a_k`, is one matrix product on short axes, two products of half the size on longer
-ones, and a real FFT where an n x n basis would be slow or large. Whatever the grid, an axis sees it
-as (outer, n, inner): the axes before it, itself, those after it.
+ones, and a real FFT where an n x n basis would be slow or large. Along an axis, a
+grid has the shape (outer, n, inner): the axes before it, the axis, the axes after it.
 """
 
 import math
@@ -22,8 +22,8 @@ from chaosgate.field.operator import Constants, Factor
 COMBINED_UP_TO = 128
 """Up to this many sites the scale and all transforms are one n x n product.
 
-Measured on one CPU thread with 64 fields in float32: on 7 x 7 and 10 x 10 it takes half the time of
-one product per axis, on 14 x 14 more than they do.
+Measured on one CPU thread with 64 fields in float32: on 7 x 7 and 10 x 10 this takes half the time
+of one product per axis, on 14 x 14 more time.
 """
 
 CHUNK_SITES = 1 << 18
@@ -51,13 +51,13 @@ class Axis(ABC):
     matmul_up_to: ClassVar[int]
     """Longest axis that is synthesized by matrix products rather than an FFT.
 
-    Where the two cross depends on how well the length of the FFT factorises: 2n + 2 for the sine
+    The limit depends on how well the length of the FFT factorizes: 2n + 2 for the sine
     basis, 2n for the cosine basis, n for the Hartley basis. Measured on one CPU thread in float32.
     """
 
     has_mirror: ClassVar[bool] = True
-    """Whether the basis vectors are symmetric and antisymmetric under reversal of the axis, in
-    turns.
+    """Whether the basis vectors are alternately symmetric and antisymmetric under reversal of the
+    axis.
     """
 
     def __init__(self, n: int) -> None:
@@ -84,23 +84,19 @@ class Axis(ABC):
 
     @abstractmethod
     def phases(self) -> Tensor:
-        """What :meth:`transform` multiplies with."""
+        """Factors of :meth:`transform`."""
 
     @abstractmethod
     def transform(self, coefficients: Tensor, phases: Tensor) -> Tensor:
         """Apply the basis to (outer, n, inner) through an FFT."""
 
     def order(self) -> Tensor:
-        """The order of the frequencies in which :meth:`synthesize` takes them: every other one
-        first if halved.
-        """
+        """The order of frequencies in :meth:`synthesize`: every second one first if halved."""
         index = torch.arange(self.n, device="cpu")
         return torch.cat([index[0::2], index[1::2]]) if self.halved else index
 
     def constant(self) -> Tensor:
-        """What :meth:`synthesize` multiplies with: the basis, half of it, or the phases of an
-        FFT.
-        """
+        """Factors of :meth:`synthesize`: the basis, half of it, or the phases of an FFT."""
         if not self.short:
             return self.phases()
         basis = self.basis()
@@ -124,7 +120,7 @@ class Axis(ABC):
 
 
 class Sine(Axis):
-    r"""Both ends tied to zero (DST-I): :math:`E_{ik} = \sqrt{\tfrac2{n+1}}\sin\tfrac{\pi i
+    r"""Both ends fixed at zero (DST-I): :math:`E_{ik} = \sqrt{\tfrac2{n+1}}\sin\tfrac{\pi i
     k}{n+1}`, i, k from 1 to n.
 
     .. math:: \lambda_k = 4 \sin^2 \frac{\pi k}{2(n+1)}
@@ -210,7 +206,7 @@ class Hartley(Axis):
 
     Frequencies k and n - k share an eigenvalue, so these real combinations of the Fourier basis
     diagonalize any symmetric circulant matrix. On two sites the ring is a double edge, on one site
-    it is nothing.
+    there is no edge.
     """
 
     first = 0
@@ -218,7 +214,7 @@ class Hartley(Axis):
     has_mirror = False
 
     def eigenvalues(self) -> Tensor:
-        """In the order of k; those of k and n - k agree to the last bit."""
+        """In the order of k; the values for k and n - k are bit-identical."""
         return 4 * torch.sin(torch.pi * torch.minimum(self.k, self.n - self.k) / self.n) ** 2
 
     def basis(self) -> Tensor:
@@ -258,17 +254,15 @@ class SpectralFactor(Factor):
     r"""Operators that a product of one-dimensional bases diagonalizes (paper, eq. dirichlet-eigs,
     alg. gch).
 
-    On two axes the eigenvectors are :math:`e_k \otimes f_\ell`, and white noise is read as spectral
-    coefficients, :math:`\psi = E\,(Z \odot \lambda^{-1/2})\,F^\top`; on one or three axes the same.
-    On axes of :data:`HALVED_FROM` to ``matmul_up_to`` sites, except on rings, :math:`Z` has every
-    other coefficient, from the first on, before the rest (:meth:`Axis.order`). Memory is
-    linear in the number of sites. A mode with eigenvalue zero gets no noise: that is the zero-mean
-    gauge.
+    On two axes the eigenvectors are :math:`e_k \otimes f_\ell`, and white noise gives the
+    spectral coefficients, :math:`\psi = E\,(Z \odot \lambda^{-1/2})\,F^\top`; similarly on one or
+    three axes. On axes of :data:`HALVED_FROM` to ``matmul_up_to`` sites, except on rings, :math:`Z`
+    has every second coefficient first (:meth:`Axis.order`). Memory is linear in the number of
+    sites. A mode with eigenvalue zero gets no noise (zero-mean gauge).
 
     Args:
         axes: The bases, one per axis.
-        eigenvalues: On the grid of frequencies; they are the same for frequencies that an axis
-            cannot tell apart (k and n - k on a ring).
+        eigenvalues: On the grid of frequencies; equal for k and n - k on a ring.
         shift: Added to all of them.
     """
 
@@ -303,14 +297,12 @@ class SpectralFactor(Factor):
         return self.eigenvalues.flatten()
 
     def green(self) -> Tensor:
-        """From the full basis; nothing else builds it, except on the smallest grids."""
+        """Computed from the full basis, which is otherwise used on the smallest grids only."""
         basis = self.basis()
         return basis * self.inverses.flatten() @ basis.T
 
     def constants(self, device: torch.device, dtype: torch.dtype) -> Constants:
-        """The combined map; or the scale, in the order in which the axes take their frequencies,
-        and their bases.
-        """
+        """The combined map; or the scale, in the order of the axes' frequencies, and the bases."""
         scale = self.inverses.sqrt()
         if self.combined:
             tensors = [(self.basis() * scale.flatten()).T.contiguous()]
@@ -342,5 +334,5 @@ class SpectralFactor(Factor):
         return fields.reshape(white.shape)
 
     def shifted(self, mu: float) -> "SpectralFactor":
-        """Shifts every eigenvalue; the basis stays."""
+        """Every eigenvalue is shifted; the basis is the same."""
         return SpectralFactor(self.axes, self.unshifted, self.shift + mu)

@@ -1,14 +1,13 @@
 r"""White noise as a pure function of a key: the same key gives the same numbers, on any device, in
 any order.
 
-Noise inside a network must replay after a restart, agree with itself when activations are
-recomputed, leave the global random stream alone, and compile into one graph. A ``torch.Generator``
-can do neither of the last two, so the bits come from a counter: number :math:`i` under key
-:math:`k` is ``mix(k + (i + 1) g)`` with the finaliser and the odd constant :math:`g` of SplitMix64
-(Steele, Lea, Flood 2014). Keys live in 0-dimensional int64 tensors on the device of the features,
-so no step of this ever waits for the host. On the CPU a derived key is a plain integer, and numpy
-mixes the words: on the few thousand numbers of a small grid torch would spend more time in its
-calls than in its arithmetic.
+Noise in a network must be reproducible after a restart and under activation checkpointing, leave
+the global random stream unchanged, and compile into one graph. A ``torch.Generator`` cannot do all
+of this, so the bits come from a counter: number :math:`i` of key :math:`k` is ``mix(k + (i + 1)
+g)`` with the finalizer and the odd constant :math:`g` of SplitMix64 (Steele, Lea, Flood 2014). Keys
+are 0-dimensional int64 tensors on the device of the features, so no step waits for the host. On the
+CPU, keys are plain integers and numpy mixes the words, because torch's overhead would dominate on
+small grids.
 
 >>> key = torch.tensor(fold(0, "layer4"))        # of a run and a place
 >>> noise = Noise(advance(key, 17))              # of the 17th step there
@@ -26,8 +25,7 @@ import torch
 from torch import Tensor
 
 CHUNK = 1 << 15
-"""Words that a CPU turns into numbers at a time: thirty elementwise passes over this much stay in
-its cache.
+"""Words that a CPU converts at a time, so that thirty elementwise passes stay in its cache.
 """
 
 Words = TypeVar("Words", Tensor, "np.ndarray[tuple[int, ...], np.dtype[np.uint64]]", int)
@@ -50,8 +48,8 @@ def _signed(word: int) -> int:
 
 
 def mix(words: Words) -> Words:
-    """SplitMix64's finaliser, a bijection of the 64-bit words in which every input bit moves about
-    half the output.
+    """SplitMix64's finalizer, a bijection of 64-bit words in which every input bit changes about
+    half of the output bits.
     """
     signed, plain = isinstance(words, Tensor), type(words) is int
     for shift, multiplier in zip(_SHIFTS, _MULTIPLIERS, strict=True):
@@ -77,7 +75,7 @@ def fold(*parts: int | str) -> int:
 
 
 Key = Tensor | int
-"""A key on its device, or as a plain integer on the CPU."""
+"""A key as a tensor on its device, or as a plain integer on the CPU."""
 
 
 def advance(key: Key, counter: Tensor | int) -> Key:
@@ -100,11 +98,11 @@ def _on_host(number: Key) -> Key:
 
 
 class Noise:
-    """White noise under one key. Each call draws from a sub-stream of its own, in call order.
+    """White noise for one key. Every call uses its own sub-stream, in the order of calls.
 
     Args:
         key: A plain integer, or a 0-dimensional int64 tensor.
-        device: Where the numbers appear; None is the device of the key, the CPU for an integer.
+        device: Device of the numbers; None is the device of the key, the CPU for an integer.
     """
 
     def __init__(self, key: Key, device: torch.device | None = None) -> None:
@@ -113,8 +111,8 @@ class Noise:
         self._calls = 0
 
     def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-        """Independent standard normals (Box-Muller; 32-bit uniforms, so no value beyond 6.8 in
-        size).
+        """Independent standard normals (Box-Muller; 32-bit uniforms, so no absolute value above
+        6.8).
         """
         return self._draw(shape, dtype, normal=True)
 
