@@ -77,7 +77,7 @@ def law(**scale):
         (lambda: Massive(D, 0.0), "mass mu must be positive"),
         (lambda: EdgeWeighted([[1.0], [0.0]], [[1.0, 1.0]]), "vertical must be positive.*got 0"),
         (lambda: CovarianceMatrix([[1.0]]).green((2, 2)), r"needs a matrix \(4, 4\)"),
-        (lambda: Pinned(Pinned(D, [0, 0]), [1, 1]).green((5, 5)), "zero already"),
+        (lambda: Pinned(Pinned(D, [0, 0]), [1, 1]).green((5, 5)), "already has a pinned site"),
         (lambda: Periodic().color(torch.zeros(2, 1, 1)), "has no field"),
         (law(beta=1.0, epsilon=4.5), "not both"),
         (lambda: law()().log_prob(torch.zeros(2, 4, 3)), r"is on grid \(3, 3\)"),
