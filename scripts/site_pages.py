@@ -96,8 +96,10 @@ def commands_page():
 
 def configs_page():
     """Every shipped configuration."""
-    head = "---\nhide: [navigation]\n---\n# Configurations\n\nThey come with the package and are "
-    head += "found by name, as in `-c noise/gch`; a local file of the same name is used instead."
+    head = (
+        "---\nhide: [navigation]\n---\n# Configurations\n\nThey are shipped and found by name, as "
+    )
+    head += "in `-c noise/gch`; a local file of the same name is used instead."
     folder = REPOSITORY / "configs"
     paths = sorted(path.relative_to(folder).with_suffix("") for path in folder.rglob("*.yaml"))
     return "\n\n".join([head, *(f"### {path}\n\n{config_block(path)}" for path in paths)])

@@ -288,15 +288,11 @@ class CellMetrics(_ExactMetric):
         adaptive_bins: int | None = None,
         **kwargs: Any,
     ) -> None:
-        if min(num_cells, num_bins, 1 if adaptive_bins is None else adaptive_bins) < 1:
-            raise ValueError(
-                "num_cells, num_bins and adaptive_bins are at least 1; got "
-                f"{num_cells}, {num_bins} and {adaptive_bins}."
-            )
         super().__init__(**kwargs)
+        bin_edges(num_bins)  # refuses a number below one
         self.num_cells, self.num_bins, self.adaptive_bins = num_cells, num_bins, adaptive_bins
         self.add_sums("sums", num_cells, num_bins, 6)
-        if adaptive_bins is not None:
+        if adaptive_bins:
             self.add_state("samples", [], dist_reduce_fx="cat")
 
     def update(
@@ -328,7 +324,7 @@ class CellMetrics(_ExactMetric):
         values = torch.where(counted[:, None], torch.stack(columns, dim=1), 0.0)
         slot = cell * self.num_bins + bin_index(values[:, 1], self.num_bins)
         self.sums += sum_by_slot(values, slot, self.num_cells * self.num_bins).view_as(self.sums)
-        if self.adaptive_bins is not None:
+        if self.adaptive_bins:
             # The cell, and the confidence in units of 2^-60 with the correctness in the last bit:
             # exact above 2^-36 in float32 and above 2^-8 in float64; -1 stands for NaN.
             units = torch.where(counted, confidence, torch.nan) * 2.0**60
@@ -350,7 +346,7 @@ class CellMetrics(_ExactMetric):
             "confidence": confidence / n,
             "gap": confidence / n - top1 / n,
         }
-        if self.adaptive_bins is not None:
+        if self.adaptive_bins:
             rows = torch.cat(self._sample_batches())
             home, key = (rows.cpu() if rows.device.type == "mps" else rows).unbind(1)
             claimed = torch.where(key < 0, torch.nan, (key >> 1).to(torch.float64) * 2.0**-60)
@@ -364,7 +360,7 @@ class CellMetrics(_ExactMetric):
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
         """Combine processes; one without samples takes part with no rows of the right width."""
-        if self.adaptive_bins is not None:
+        if self.adaptive_bins:
             self.samples = self._sample_batches()
         super().sync(*args, **kwargs)
 
