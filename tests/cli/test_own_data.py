@@ -20,8 +20,6 @@ class Mine(LightningDataModule):
     def train_dataloader(self):
         target = torch.arange(48) % 4
         image = 0.3 * torch.randn(48, 3, 32, 32) + target.view(-1, 1, 1, 1)
-        if self.kind == "bytes":
-            image = image.clamp(0, 255).to(torch.uint8)
         collate = (lambda rows: {"pixels": rows}) if self.kind == "dictionary" else None
         return DataLoader(TensorDataset(image, target), batch_size=16, collate_fn=collate)
 
@@ -48,13 +46,6 @@ def test_fit_and_test_work_with_another_data_module(own, command, configs, tmp_p
     assert (row["corruption"], row["severity"], row["n"], row["data"]) == ("clean", 0, 48, None)
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("bytes", r"a batch of the data is [uint8 (16, 3, 32, 32), int64 (16,)]"),
-        ("dictionary", "a batch of the data is a dictionary of pixels"),
-    ],
-)
-def test_the_error_says_what_its_batches_lack(own, command, configs, kind, message):
-    status, out, err = command("fit", *configs("base"), *SETTINGS, f"--data.kind={kind}")
-    assert status != 0 and message in out + err and "gives pairs (image, target)" in out + err
+def test_the_error_says_what_its_batches_lack(own, command, configs):
+    status, out, err = command("fit", *configs("base"), *SETTINGS, "--data.kind=dictionary")
+    assert status != 0 and "a batch of the data is a dictionary of pixels" in out + err

@@ -45,17 +45,15 @@ def init(name: str) -> None:
         name: Name of the folder and of its Python package, such as my_project.
     """
     folder, package = Path(name), Path(__file__).parents[1]
-    if not folder.name.isidentifier():
-        raise ValueError(f"'{folder.name}' is not a Python name. Use letters, digits and _.")
-    if folder.exists():
-        raise FileExistsError(f"{folder} exists. Choose another name.")
+    if not folder.name.isidentifier() or folder.exists():
+        raise ValueError(f"{folder} is not a Python name, or exists. Choose another name.")
     inside = package / "template"
     template = inside if inside.is_dir() else package.parents[1] / "template"
-    files = [path for path in template.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    for path in files:
+    for path in template.rglob("*"):
+        if path.is_dir() or path.suffix == ".pyc":
+            continue
         place = str(path.relative_to(template)).replace("my_project", folder.name)
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text(encoding="utf-8").replace("my_project", folder.name)
         (folder / place).write_text(text, encoding="utf-8")
-    steps = f"  cd {folder}\n  pip install -e '.[test]'\n  pytest"
-    print(f"{folder}: {len(files)} files. Next:\n{steps}")
+    print(f"Next:\n  cd {folder}\n  pip install -e '.[test]'\n  pytest")

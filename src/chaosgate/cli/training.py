@@ -144,9 +144,9 @@ class TrainingCLI(LightningCLI):
         saved = config.clone()
         saved.resume, saved.ckpt_path = False, None  # how it starts, not what it is
         self.saved_config = self.parser.dump(saved, skip_unset=False)
-        if self.checkpoint is not None and self.command != "fit":
-            content = backbones.read_checkpoint(self.checkpoint)
-            known = backbones.network_arguments(content)
+        self.content = backbones.read_checkpoint(self.checkpoint) if self.checkpoint else {}
+        if self.command != "fit":
+            known = backbones.network_arguments(self.content)
             for key in ("num_classes", "in_chans"):
                 config.model[key] = config.model[key] or known.get(key)
         for logger in _listed(config.trainer.logger):
@@ -214,7 +214,7 @@ class TrainingCLI(LightningCLI):
         """Carry out the command; a fit that fails before its first step leaves no directory."""
         model, trainer, run, file = self.model, self.trainer, self.run_directory, self.checkpoint
         if file is not None:
-            weights = backbones.network_weights(backbones.read_checkpoint(file))
+            weights = backbones.network_weights(self.content)
             backbones.require_fit(model.model, weights, file, model.backbone)
         given: dict[str, Any] = {"ckpt_path": file, "weights_only": True}
         if self.command == "predict":

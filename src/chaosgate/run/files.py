@@ -20,8 +20,6 @@ from typing import IO, Any
 import yaml
 from filelock import FileLock, Timeout
 
-ROLES = ("best", "top1", "last")
-"""Networks of a run by name: smallest validation NLL, best validation Top-1, final epoch."""
 SELECTION = "selection.json"
 DIGEST = "digest"
 _ORPHANS = 8.0  # seconds: data workers of a killed run hold its lock for five

@@ -1,7 +1,7 @@
 """Outputs of a tested network for every image: small arrays for intervals and diagrams."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,14 +46,6 @@ class Samples:
     target: Any = None
     validation: Any = None
 
-    def of(self, cells: Sequence[Cell]) -> "Samples":
-        """Some of the cells, in the given order."""
-        rows, scaled = [self.cells.index(cell) for cell in cells], self.scaled
-        if scaled is not None:
-            scaled = replace(scaled, per_image=scaled.per_image[:, rows])
-        parts = (self.confidence[rows], self.correct[rows], self.nll[rows])
-        return Samples(tuple(cells), *parts, self.index, scaled)
-
 
 @dataclass(frozen=True)
 class ScaledSamples:
@@ -70,11 +62,6 @@ class ScaledSamples:
     slope: NDArray[np.float32]
     curvature: NDArray[np.float32]
     on_test: bool = False
-
-    @property
-    def confidence(self) -> NDArray[np.float32]:
-        """Largest probability, (cells, images)."""
-        return self.per_image[0]  # type: ignore[no-any-return]
 
 
 def samples_file(run: Path, test: str) -> Path:

@@ -202,7 +202,7 @@ def resampled(
         if is_scaled(metric)
     }
     scores = {"ece": samples.confidence}
-    scores |= {} if samples.scaled is None else {"ece_T": samples.scaled.confidence}
+    scores |= {} if samples.scaled is None else {"ece_T": samples.scaled.per_image[0]}
     for part, (metric, claimed) in product(MAIN, scores.items()):
         if part in groups:
             floor = inference.ece_floor(claimed, samples.cells, groups[part], bins)
