@@ -39,7 +39,7 @@ def test_matching_takes_into_account_where_the_features_are():
 
 def test_what_cannot_be_matched_is_refused():
     for h, energy, method, message in (
-        (features(5, 6), 0.0, "dropout", "positive share"),
+        (features(5, 6), 0.0, "dropout", "must be positive"),
         (features(5, 6), 0.1, "dropot", "no method 'dropot'. Available: dropout"),
         (features(5, 6), 1e9, "gch", "cannot inject"),
         (torch.zeros(1, 1, 4, 4), 0.1, "gch", "zero everywhere"),

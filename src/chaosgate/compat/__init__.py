@@ -1,9 +1,9 @@
-"""What a deployed perturbation does to a representation (paper, sec. geometry_theory and app.
+"""The effect of a perturbation on a representation (paper, sec. geometry_theory and app.
 topology).
 
 The observables are functions of tensors on grids of one, two and three axes: log-ratios and
 orderings (``log_ratio``), roughness and coherence (``roughness``), superlevel sets (``topology``).
-``probe`` measures them inside a network; ``verify`` compares a gate with the paper's statements.
+``probe`` measures them inside a network; ``verify`` compares a gate with the paper's formulas.
 """
 
 from importlib import import_module

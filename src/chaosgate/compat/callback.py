@@ -1,4 +1,4 @@
-"""The probe as a Lightning callback: measures while the network trains, and changes nothing."""
+"""The probe as a Lightning callback: it measures during training and changes nothing."""
 
 import json
 from functools import partial
@@ -23,16 +23,16 @@ class CompatibilityProbe(Callback):
     fixed batch.
 
     Numbers and figures go to the loggers, rows to ``compatibility.jsonl`` in the run directory. The
-    batch is the first one of the run; it is saved in the checkpoint, so that a resumed run measures
-    the same images. The network runs in evaluation mode without gradients and nothing draws from a
-    global random stream: training with and without the probe gives the same weights, bit for bit.
+    batch is the first one of the run. It is saved in the checkpoint, so that a resumed run measures
+    the same images. The network runs in evaluation mode without gradients and without global random
+    streams: training with and without the probe gives bit-identical weights.
 
     Args:
-        every_n_steps: Optimizer steps between measurements; the first is before the first step, the
-            last after the last.
-        gate: Sets the energy of the comparison, the same at all stages; null takes the gate of the
-            run where it is attached, or Gaussian Chaos at log_std 1 at the last stage.
-        images: Images of the batch that are kept.
+        every_n_steps: Optimizer steps between measurements; the first measurement is before the
+            first step, the last after the last step.
+        gate: Sets the energy of the comparison at all stages; null takes the gate of the run where
+            it is attached, or Gaussian Chaos at log_std 1 at the last stage.
+        images: Number of images of the batch that are used.
         figures: Draw a figure at every measurement.
         target: Attribute of the LightningModule that holds the backbone.
         probe: Settings of :class:`~chaosgate.compat.Probe`.
@@ -67,9 +67,7 @@ class CompatibilityProbe(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Measure before a step that is due; gradient accumulation shows the same step several
-        times.
-        """
+        """Measure before a due step, once if gradients are accumulated over several batches."""
         if self._batch is None:
             self._batch = as_sample(batch).image[: self.images].detach().clone()
         if trainer.global_step % self.every_n_steps == 0 and trainer.global_step != self._last_step:

@@ -1,9 +1,9 @@
-"""Which gate meets which desideratum: every cell is a number measured on the gate, and its mark
-follows from it.
+"""Which gate meets which desideratum: every cell has a number measured on the gate, and a mark that
+follows from the number.
 
-All gates inject the same energy into a map of ones. Where a gate is affine in the noise (in the
-logarithm, if it is positive), its field is read by pushing a basis of the noise through it;
-otherwise by drawing.
+All gates inject the same energy into a map of ones. If a gate (or its logarithm, if positive) is
+affine in the noise, its field is computed exactly from a basis of the noise; otherwise from
+samples.
 """
 
 import math
@@ -24,8 +24,7 @@ from chaosgate.gate.desiderata import DESIDERATA
 
 CHUNK = 1 << 13
 ATOMS = 1e-3
-"""A law whose value at a site repeats from draw to draw more often than this has atoms, so no
-density.
+"""A law whose value at a site repeats more often than this between draws has atoms, so no density.
 """
 
 SINGULAR = 1e-9
@@ -40,10 +39,10 @@ STANDARD_ERRORS = 5.0
 
 @dataclass(frozen=True)
 class GateMeasurement:
-    """What one gate does to a map of ones; the defaults are those of no noise.
+    """The effect of one gate on a map of ones; the defaults mean no noise.
 
     Attributes:
-        name: Of the method.
+        name: Name of the method.
         gate: The module as text.
         entropy_gap: Entropy below the maximum at the same Dirichlet budget, in nats per direction
             of the differences between sites; infinite for a law with atoms.
@@ -52,9 +51,9 @@ class GateMeasurement:
         site_error: Its standard error.
         sample_bias: Largest distance of a sample's spatial mean from one.
         roughness: Energy of the (log-)field over that of white noise of the same variance; infinite
-            where sites are deleted, NaN without noise.
-        smallest_eigenvalue: Of the operator, over its largest, from the covariance of fields that
-            the gate drew; NaN for a gate without a field.
+            if sites are deleted, NaN without noise.
+        smallest_eigenvalue: Smallest over largest eigenvalue of the operator, from the covariance
+            of sampled fields; NaN for a gate without a field.
     """
 
     name: str
@@ -70,7 +69,7 @@ class GateMeasurement:
 
 @dataclass(frozen=True)
 class Column:
-    """A desideratum as it is measured: the field with its number, the rule for its mark, the rule
+    """How a desideratum is measured: the field with its number, the rule for its mark, the rule
     as text.
     """
 
@@ -122,9 +121,7 @@ def desiderata_matrix(
     operator: Operator | None = None,
     draws: int = 1 << 18,
 ) -> list[GateMeasurement]:
-    """Every shipped gate and control, at the energy of the sample-wise gate at ``log_std``; no
-    noise first.
-    """
+    """No noise, then all gates and controls at the energy of the sample-wise gate."""
     operator = operator or DirichletLaplacian()
     ones = torch.ones(1, 1, *grid)
     reference = GaussianChaos(log_std=log_std, operator=operator)
@@ -210,7 +207,7 @@ def as_markdown(rows: Sequence[GateMeasurement], grid: Grid, log_std: float) -> 
     lines = [
         "# Which gate meets which desideratum",
         "",
-        f"What the paper asks of a noise: {wishes}.",
+        f"The paper's desiderata: {wishes}.",
         "",
         f"Measured on {grid_text(grid)} by `chaosgate design --matrix`, all gates at the injected "
         f"energy of Gaussian Chaos at log_std {log_std:g}.",

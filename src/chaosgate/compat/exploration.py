@@ -1,7 +1,7 @@
-"""Many gates on one feature map, as plain data: what ``chaosgate explore`` shows.
+"""Many gates on one feature map, as plain data for ``chaosgate explore``.
 
 For every operator, grid, strength and realization: one draw of the field and its gate, spectrum and
-Green kernel of the operator, and how many orderings of the map survive, beside Dropout and
+Green kernel of the operator, and the share of kept orderings of the map, compared with Dropout and
 DropBlock at the same injected energy.
 """
 
@@ -30,17 +30,17 @@ def explore(
     log_stds: Sequence[float],
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Everything about all settings; tensors are float32 maps of the grid.
+    """Fields, gates and orderings for all settings; tensors are float32 maps of the grid.
 
     ``maps[grid]`` is the feature map; ``operators[name][grid]`` has ``field`` (a draw at log_std
     1), ``kernel`` (the covariance with the middle site, of the same field), ``spectrum`` (variance
-    of every mode, falling); ``settings[name][grid][log_std][realization]`` has a reading for
-    ``gch``, ``dropout`` and ``dropblock`` with the gate of one draw. All fields of a grid are made
-    of the same white noise.
+    of every mode, descending); ``settings[name][grid][log_std][realization]`` has a reading for
+    ``gch``, ``dropout`` and ``dropblock`` with the gate of one draw. All fields of a grid come
+    from the same white noise.
 
     Args:
-        features: Non-negative maps (n, n) by n.
-        operators: By the names they are shown with.
+        features: Non-negative maps (n, n), by n.
+        operators: Operators by display name.
         log_stds: Strengths of Gaussian Chaos.
         seed: Selects noise and pairs of sites.
     """

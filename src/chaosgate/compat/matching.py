@@ -1,4 +1,4 @@
-r"""Reference gates that inject a given share of the features' energy, :math:`E\|\tilde h-h\|^2 =
+r"""Reference gates that inject a given energy relative to the features, :math:`E\|\tilde h-h\|^2 =
 e\,\|h\|^2`.
 
 Methods are compared at equal injected energy, so each one is solved for the same :math:`e` on the
@@ -29,8 +29,8 @@ _SITES = 1 << 18  # sites of the fields drawn to estimate the energy of the samp
 
 
 def power_map(h: Tensor) -> Tensor:
-    r""":math:`\sum_{b,c} h(b,c,x)^2` of features (B, C, \*grid) as a map: what injected energy
-    depends on.
+    r""":math:`\sum_{b,c} h(b,c,x)^2` of features (B, C, \*grid) as a map, which determines the
+    injected energy.
     """
     return h.detach().double().square().sum((0, 1))
 
@@ -106,15 +106,14 @@ def matched_gates(
     r"""Gates that inject ``energy`` times the energy of the features (B, C, \*grid), by the name of
     the method.
 
-    ``dropout`` drops whole sites, the mask of the theorems; ``dropout_element`` drops single
-    numbers.
+    ``dropout`` drops whole sites, as in the theorems; ``dropout_element`` drops single values.
 
     >>> matched_gates(torch.ones(2, 3, 7, 7), 0.25, ["dropout"])["dropout"].p
     0.2
     """
     check_methods(methods)
     if not (energy > 0 and math.isfinite(energy)):
-        raise ValueError(f"energy is a positive share of the features' energy; got {energy}.")
+        raise ValueError(f"energy must be positive (relative to the features); got {energy}.")
     power = power_map(h).cpu()
     if not float(power.sum()) > 0:
         raise ValueError(
@@ -125,7 +124,7 @@ def matched_gates(
 
 
 def check_methods(methods: Sequence[str]) -> None:
-    """Raise unless every name is a method."""
+    """Raise an error unless every name is a method."""
     for name in methods:
         if name not in METHODS:
             raise ValueError(f"there is no method {name!r}. Available: {', '.join(METHODS)}.")
@@ -137,7 +136,7 @@ def _solve(injected: Callable[[float], float], energy: float, largest: float, na
     """
     if injected(largest) < energy:
         raise ValueError(
-            f"{name} cannot inject {energy:.3g} of the features' energy on this grid. Ask for less."
+            f"{name} cannot inject {energy:.3g} of the features' energy on this grid. Use less."
         )
     low, high = 0.0, largest
     for _ in range(30):

@@ -1,4 +1,4 @@
-r"""Observables: what a perturbation does to a map, as functions of tensors.
+r"""Observables: the effect of a perturbation on a map, as functions of tensors.
 
 Maps are (..., \*grid); the grid is the last ``axes`` dimensions, one, two or three. Sites are
 numbered with the last axis fastest; ``pairs`` are site numbers (m, 2).
@@ -7,8 +7,8 @@ numbered with the last axis fastest; ``pairs`` are site numbers (m, 2).
 
 .. math:: \mathcal E_{\mathrm{int}}(f) = \tfrac12 \sum_{\{x,y\}} c_{xy}\,(f(x) - f(y))^2
 
-Unlike the energy of the design problem it has no outer boundary, so constants cost nothing and it
-measures relative geometry (eq. intrinsic_energy).
+Unlike the energy of the design problem it has no outer boundary, so constants have energy zero and
+it measures relative geometry (eq. intrinsic_energy).
 
 *Topology.* Superlevel sets and their Betti numbers (paper, app. topology):
 
@@ -18,19 +18,19 @@ measures relative geometry (eq. intrinsic_energy).
 
 of the induced subgraph. On a grid every filled square of four sites is a cycle of that graph.
 
-*Log-ratios.* How much stronger one site is than another. Under the sample-wise gate the deformation
-of a log-ratio is Gaussian, whatever the map (thm. samplewise_logratio):
+*Log-ratios.* How much stronger one site is than another. With the sample-wise gate the change of a
+log-ratio is Gaussian for every map (thm. samplewise_logratio):
 
 .. math::
     \Delta_{xy} = \log\frac{\tilde h(x)}{\tilde h(y)} - \log\frac{h(x)}{h(y)}
     \sim \mathcal N\big(0, \tau R_G(x, y)\big)
 
-The gate keeps an ordering the more surely the larger its margin. A mask keeps it with the same
-probability at any margin (cor. ranking_stability, cor. dropout_margin_blind).
+The larger the margin, the more likely the gate keeps an ordering (cor. ranking_stability). With a
+mask the probability does not depend on the margin (cor. dropout_margin_blind).
 
-Logarithms need positive maps (paper, sec. geometry_theory, "Positivity domain"). On maps behind a
-ReLU the statements hold at the positive sites, or everywhere after a lift :math:`h + \varepsilon`.
-Signed maps are refused.
+Logarithms need positive maps (paper, sec. geometry_theory, "Positivity domain"). On maps after a
+ReLU the formulas hold at positive sites, or everywhere after a lift :math:`h + \varepsilon`.
+Signed maps raise an error.
 """
 
 import math
@@ -193,7 +193,7 @@ def coherence(h: Tensor, graph: SiteGraph) -> Tensor:
     r"""Coherence score :math:`\kappa(h) = \sum_x d_x h(x)^2 / 2\mathcal E_{\mathrm{int}}(h)`, shape
     (...).
 
-    Large when a map carries mass but varies little from site to site; infinite for a constant map,
+    Large if a map has mass but varies little between sites; infinite for a constant map,
     NaN for a map that is zero everywhere (eq. coherence_score).
     """
     return weighted_mass(h, graph) / (2 * intrinsic_energy(h, graph))
@@ -240,12 +240,12 @@ def oscillation(psi: Tensor, axes: int = 2) -> Tensor:
 def sandwich_violations(
     h: Tensor, gated: Tensor, threshold: Tensor | float, eta: Tensor | float, axes: int = 2
 ) -> Tensor:
-    r"""Sites that break :math:`S_{te^\eta}(h) \subseteq S_t(\xi h) \subseteq S_{te^{-\eta}}(h)`,
+    r"""Sites that violate :math:`S_{te^\eta}(h) \subseteq S_t(\xi h) \subseteq S_{te^{-\eta}}(h)`,
     counted per map (...).
 
     Args:
         h: Positive maps.
-        gated: The maps behind a positive gate.
+        gated: The maps after a positive gate.
         threshold: t, one number or one per map.
         eta: Half-width of the band in the logarithm, one number or one per map.
         axes: Of the grid.
@@ -261,8 +261,7 @@ def betti_numbers(kept: Tensor, graph: SiteGraph) -> tuple[Tensor, Tensor]:
     r""":math:`\beta_0` and :math:`\beta_1` of the induced subgraphs on kept sites, two int64
     tensors (...).
 
-    All maps (..., \*grid) together are one sparse graph, whose components SciPy finds in linear
-    time on the CPU.
+    SciPy finds the components of all maps (..., \*grid) in linear time on the CPU.
 
     >>> from chaosgate.compat import cycle_graph
     >>> ring = torch.ones(2, 6, dtype=torch.bool)
@@ -330,7 +329,7 @@ def log_ratios(h: Tensor, pairs: Tensor, axes: int = 2) -> Tensor:
 
 
 def log_ratio_deformation(before: Tensor, after: Tensor, pairs: Tensor, axes: int = 2) -> Tensor:
-    r"""Measured :math:`\Delta_{xy}` (eq. samplewise_logratio), (..., m); not finite where a site
+    r"""Measured :math:`\Delta_{xy}` (eq. samplewise_logratio), (..., m); not finite if a site
     was deleted.
     """
     return log_ratios(after, pairs, axes) - log_ratios(before, pairs, axes)
@@ -350,8 +349,8 @@ def positive_pairs(h: Tensor, pairs: Tensor, axes: int = 2) -> Tensor:
 def ranking_preserved(before: Tensor, after: Tensor, pairs: Tensor, axes: int = 2) -> Tensor:
     """Whether the larger of two sites is strictly larger afterwards: boolean, shape (..., m).
 
-    A tie afterwards is an ordering lost, as when a mask deletes both sites. A tie before is never
-    kept.
+    A tie afterwards counts as not preserved, e.g. if a mask deletes both sites; so does a tie
+    before.
     """
     first, then = (pair_differences(field, pairs, axes).sign() for field in (before, after))
     return first * then > 0
@@ -398,7 +397,7 @@ def ranking_probability(margin: Tensor, variance: Tensor, shift: Tensor | float 
 
 
 def ranking_tail_bound(margin: Tensor, variance: Tensor) -> Tensor:
-    r"""Bound :math:`\exp(-\delta^2/2\tau R_G)` on the chance of losing an ordering (eq.
+    r"""Bound :math:`\exp(-\delta^2/2\tau R_G)` on the probability of losing an ordering (eq.
     ranking_stability_tail).
     """
     return torch.exp(-margin.square() / (2 * variance))
@@ -407,8 +406,8 @@ def ranking_tail_bound(margin: Tensor, variance: Tensor) -> Tensor:
 def pair_variances(operator: Operator, grid: Grid, pairs: Tensor) -> Tensor:
     r""":math:`R_G(x, y)` of pairs (m, 2), shape (m,), float64, without the n x n Green kernel.
 
-    From the linear map of the sampler, :math:`\sum_k (A_{xk} - A_{yk})^2` with :math:`A A^\top =
-    G`, a part of the basis at a time.
+    Computed as :math:`\sum_k (A_{xk} - A_{yk})^2` with the linear map of the sampler, :math:`A
+    A^\top = G`, in parts.
     """
     n = math.prod(grid)
     total = torch.zeros(len(pairs), dtype=torch.float64)
@@ -421,11 +420,11 @@ def pair_variances(operator: Operator, grid: Grid, pairs: Tensor) -> Tensor:
 
 
 def chaos_operator(gate: Gate, grid: Grid) -> Operator | None:
-    """The operator behind a gate with Gaussian log-ratios on this grid (thm. samplewise_logratio),
+    """The operator of a gate with Gaussian log-ratios on this grid (thm. samplewise_logratio),
     else None.
 
-    That is a plain product with a sample-wise or Wick gate of a Gaussian field, sampled on the grid
-    of the features, at one strength for all samples.
+    The gate must be a sample-wise or Wick gate of a Gaussian field on the grid of the features,
+    applied as a product, with the same strength for all samples.
     """
     if not isinstance(gate, Mechanism) or not isinstance(gate.realization, SampleWise | Wick):
         return None
@@ -472,8 +471,8 @@ def is_signed(h: Tensor) -> bool:
 def lift(h: Tensor, epsilon: float = 0.01, axes: int = 2) -> Tensor:
     r""":math:`h + \varepsilon \bar h` with :math:`\bar h` the spatial mean of each map.
 
-    The lift is relative to the map, so that rescaling a map does not change its log-ratios. A map
-    that is zero everywhere stays zero.
+    The lift is relative to the map, so rescaling a map does not change its log-ratios. A zero map
+    stays zero.
 
     >>> import torch
     >>> lift(torch.tensor([[0.0, 2.0]]), 0.5)
@@ -484,6 +483,6 @@ def lift(h: Tensor, epsilon: float = 0.01, axes: int = 2) -> Tensor:
     if is_signed(h):
         raise ValueError(
             f"log-ratios need non-negative maps; {float((h < 0).double().mean()):.1%} of these "
-            "values are negative. Use a stage behind a ReLU."
+            "values are negative. Use a stage after a ReLU."
         )
     return h + epsilon * h.mean(tuple(range(-axes, 0)), keepdim=True)

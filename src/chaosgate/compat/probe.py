@@ -1,10 +1,10 @@
-"""Measure the observables inside a network: activations of one batch, the gate of the run,
-references at equal energy.
+"""Measure the observables inside a network, for the gate of the run and reference gates at equal
+energy.
 
-:class:`Probe` records the feature maps of the stages, applies gates to them and reads log-ratios,
-orderings, roughness and topology before and after, with the paper's predictions beside them. The
-result is plain data (:meth:`ProbeReading.rows`), a table (:func:`as_markdown`) and a figure
-(:func:`probe_figure`).
+:class:`Probe` records the feature maps of the stages, applies gates to them and measures
+log-ratios, orderings, roughness and topology before and after, together with the paper's
+predictions. The result is plain data (:meth:`ProbeReading.rows`), a table (:func:`as_markdown`) and
+a figure (:func:`probe_figure`).
 """
 
 import math
@@ -54,16 +54,16 @@ from chaosgate.inject.stages import STAGES, resolve_sites
 
 NAN = math.nan
 MOST_EDGES = 512
-"""Edges at which the roughness of log-maps is read; on larger grids every n-th."""
+"""Maximal number of edges for the roughness of log-maps; larger grids use every n-th edge."""
 
 TOPOLOGY_SITES = 1 << 20
-"""Sites of the superlevel sets that are analyzed per gate; more maps than that holds are left out.
+"""Maximal number of sites in superlevel sets per gate; further maps are left out.
 """
 
 
 @dataclass(frozen=True)
 class StageReading:
-    r"""A stage without any gate. Maps are single channels of single images.
+    r"""A stage without gates. A map is one channel of one image.
 
     Attributes:
         stage: Its name.
@@ -75,9 +75,9 @@ class StageReading:
         positive_share: Share of sites with a positive value.
         coherence: :math:`\kappa` of all maps together, mass over roughness.
         coherence_median: Median of :math:`\kappa` over the maps.
-        coherence_pooled: :math:`\kappa` after average pooling to the coarsest grid among the
-            stages. Kappa compares neighbors, which are further apart on a coarse grid; this one
-            compares stages at one distance.
+        coherence_pooled: :math:`\kappa` after average pooling to the coarsest grid of the stages.
+            Kappa compares neighbors, which are further apart on a coarse grid; with pooling all
+            stages are compared at the same distance.
         roughness: Intrinsic energy divided by the squared norm.
         margin_low: 10 % quantile of the log-margins between positive sites.
         margin_median: Their median.
@@ -101,14 +101,14 @@ class StageReading:
 
 @dataclass(frozen=True)
 class MethodReading:
-    """A gate at a stage. A prediction is NaN where the paper makes none.
+    """A gate at a stage. A prediction is NaN if the paper makes none.
 
     Attributes:
         stage: Its name.
         method: Name of the method; the gate of the run ends with ``(attached)``.
         gate: The module as text, with its strength.
         energy: Measured injected energy over the energy of the features.
-        deformation: Root mean square of the finite deformations of log-ratios.
+        deformation: Root mean square of the finite changes of log-ratios.
         deformation_predicted: By thm. samplewise_logratio.
         finite: Share of log-ratios that stay finite.
         finite_predicted: One, or q^2 for dropout.
@@ -116,7 +116,7 @@ class MethodReading:
         ranking_predicted: By cor. ranking_stability, or q for dropout.
         inflation: Factor on the intrinsic energy.
         inflation_predicted: By cor. coherence_factor for dropout.
-        added_roughness: Mean growth of a squared log-difference between neighbors; infinite if
+        added_roughness: Mean increase of the squared log-difference of neighbors; infinite if
             sites were deleted.
         added_roughness_predicted: By cor. samplewise_intrinsic.
         topology: Share of superlevel sets (at the mean of each map) whose Betti numbers stay the
@@ -187,13 +187,13 @@ class ProbeReading:
 
 
 class StageMaps:
-    r"""The maps of one stage, and everything about them that does not depend on a gate.
+    r"""The maps of one stage, and their properties that do not depend on a gate.
 
     Args:
         stage: Its name.
         module: Its module.
         h: Maps (B, C, \*grid).
-        num_pairs: How many pairs of sites are compared.
+        num_pairs: Number of pairs of sites to compare.
         key: Selects the pairs, and the noise of the gates.
     """
 
@@ -216,9 +216,7 @@ class StageMaps:
             self.ordered = self.positive & (self.order != 0)
 
     def reading(self, coarsest: Grid) -> StageReading:
-        """The stage without any gate; ``coarsest`` is the smallest grid among the stages that are
-        compared.
-        """
+        """The stage without gates; ``coarsest`` is the smallest grid of the compared stages."""
         kappa = coherence(self.h, self.graph)
         pool: Any = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[self.axes - 1]
         pooled, graph = pool(self.h, coarsest), grid_graph(coarsest)
@@ -250,7 +248,7 @@ class StageMaps:
         Args:
             method: Name of the method.
             gate: The gate.
-            draws: How many gates per image.
+            draws: Number of gates per image.
             metric: :math:`R_G` of ``pairs`` and ``edges`` under the gate's operator, from
                 :func:`pair_variances`; None makes no prediction.
         """
@@ -367,20 +365,19 @@ def _attached(model: nn.Module, gates: Mapping[str, Gate], seed: int = 0) -> Ite
 
 @dataclass
 class Probe:
-    """What to measure. Everything random is a function of ``seed``; the model is left as it was.
+    """What to measure. Random numbers are a function of ``seed``; the model does not change.
 
     Attributes:
         stages: Names of stages or modules.
         methods: Reference gates at equal energy: gch, gch_wick, dropout, dropout_element,
             dropblock, iid_gaussian, correlated_gaussian, signed_correlated, iid_lognormal.
-        channels: How many channels are used, evenly spaced.
+        channels: Number of channels, evenly spaced.
         draws: Gates per image.
         pairs: Pairs of sites compared in every map.
         logit_draws: Forward passes of the network per gate, for the change at the output; 0 skips
             them.
-        energy: Injected energy over energy of the features, at which methods are compared; None
-            takes that of the gate where it is attached, or at the last stage if it is not attached
-            anywhere.
+        energy: Injected energy relative to the features, equal for all methods; None takes that of
+            the gate where it is attached, or at the last stage if it is not attached.
         seed: Selects noise and pairs.
     """
 
@@ -409,10 +406,9 @@ class Probe:
         Args:
             model: The backbone.
             batch: Images as the backbone expects them.
-            gate: Sets the energy of the comparison, the same at all stages; None is
+            gate: Sets the energy of the comparison at all stages; None is
                 ``GaussianChaos(log_std=1)``.
-            gate_stages: Where ``gate`` is attached in training: there it is measured itself as
-                well.
+            gate_stages: Where ``gate`` is attached in training; there it is measured, too.
         """
         methods: list[MethodReading] = []
         with evaluation(model), torch.no_grad(), eager():
@@ -522,7 +518,7 @@ NOTE = (
 
 
 def strength(gate: str) -> str:
-    """The strength in the text of a gate.
+    """The strength as it is printed in the text of a gate.
 
     >>> strength("IIDGaussian(Plain(sigma=1.24239), operator=Identity())")
     'sigma=1.24'
@@ -561,12 +557,10 @@ def as_markdown(reading: ProbeReading) -> str:
 
 
 def verdict(reading: ProbeReading) -> list[str]:
-    """Whether the paper's late-stage prediction holds here: its premises, and what should follow
-    from them.
+    """Whether the premises and consequences of the paper's late-stage prediction hold here.
 
-    Premises: towards the last stage maps get more coherent (kappa grows) and evidence more decisive
-    (log-margins grow). Consequences at equal energy: compared with dropout, the smooth gate keeps
-    more orderings and adds less roughness.
+    Premises: towards the last stage, coherence (kappa) and log-margins grow. Consequences at equal
+    energy: compared with dropout, the smooth gate keeps more orderings and adds less roughness.
     """
     stages = reading.stages
     found = {
@@ -613,8 +607,8 @@ def probe_figure(reading: ProbeReading, title: str = "") -> Figure:
     """Depth profiles: coherence and log-margins of the network, then every method at equal injected
     energy.
 
-    Filled markers are measured, rings are predicted by the paper. No global matplotlib state is
-    touched.
+    Filled markers are measured, rings are predicted by the paper. The global state of matplotlib
+    does not change.
     """
     figure = Figure(figsize=(11.5, 6.6), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)

@@ -1,4 +1,4 @@
-"""What noise of each strength does to a network, before any training with it."""
+"""The effect of noise of each strength on a network, before training with it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ LOG_STDS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
 
 @dataclass(frozen=True)
 class Strengths:
-    """Effects of Gaussian Chaos at one place of a network.
+    """Effects of Gaussian Chaos at one module of a network.
 
     Attributes:
         table: One row per ``log_std``: expected ``energy`` of the noise relative to that of the
@@ -49,10 +49,10 @@ class Strengths:
 def suggest_strength(
     model: nn.Module, batch: Tensor, stage: str = "L4", log_std: Sequence[float] = LOG_STDS
 ) -> Strengths:
-    """Measure what Gaussian Chaos does to a network at each strength; the network stays as it was.
+    """Measure the effect of Gaussian Chaos at each strength; the network does not change.
 
     Args:
-        model: As for :func:`attach`; trained, or its predictions mean little.
+        model: As for :func:`attach`; it should be trained.
         batch: Images as the model takes them.
         stage: ``L1`` to ``L4``, or a module.
         log_std: The strengths.

@@ -1,9 +1,9 @@
-r"""Compare one gate on one grid with the paper's statements: predicted, measured, tolerance.
+r"""Compare one gate on one grid with the paper's formulas: predicted, measured, tolerance.
 
 :func:`verify` reads operator, strength and realization from the gate. It checks
 
 * **every gate**: it is the identity in evaluation mode; a map of ones keeps its mean, per sample or
-  at every site; the injected energy is the one that the gate reports.
+  at every site; the injected energy equals the reported energy.
 * **a sample-wise or Wick gate** (:class:`~chaosgate.gate.GaussianChaos`, or a
   :class:`~chaosgate.gate.Mechanism` with a Gaussian law on the same grid that multiplies): the
   operator's matrix is symmetric without negative eigenvalues, and ``energy`` agrees with it;
@@ -12,11 +12,10 @@ r"""Compare one gate on one grid with the paper's statements: predicted, measure
   roughness, independence of the map's scale and the threshold band of the sample-wise gate.
 * **dropout**: values, singular log-ratios, kept orderings, added roughness and broken cycles.
 
-The reference is dense algebra in float64 with the operator's own ``matrix``. Exact rows push a
-basis of the noise through the gate in float64. Sampled rows draw in float32, as training does, and
-allow six standard errors: chance fails a correct gate with probability 2e-9 per compared number.
-That the shipped operators and functions are right on any grid is checked by the project's tests
-(``tests/paper``), not here.
+The reference is dense algebra in float64 with the operator's own ``matrix``. Exact rows apply
+the gate to a basis of the noise in float64. Sampled rows draw in float32, as in training, and allow
+six standard errors: a correct gate fails with probability 2e-9 per compared number. Operators and
+functions of chaosgate are tested on other grids in ``tests/paper``, not here.
 """
 
 import math
@@ -54,7 +53,7 @@ EXACT, SINGLE = 1e-9, 1e-5
 
 STANDARD_ERRORS = 6.0
 ESTIMATE = 0.02
-"""Relative error allowed to a reported energy that has no closed form and is itself an estimate."""
+"""Relative error allowed for a reported energy that is an estimate, without closed form."""
 
 _CHUNK_SITES = 1 << 22
 Number = Tensor | float
@@ -62,9 +61,9 @@ Number = Tensor | float
 
 @dataclass(frozen=True)
 class Check:
-    """One statement: what is predicted, what was measured, and the largest difference that passes.
+    """One formula: predicted value, measured value, and tolerance.
 
-    Where a statement is about many numbers, the one with the largest difference is shown. ``draws``
+    If a formula is about many numbers, the one with the largest difference is shown. ``draws``
     is the number of sampled gates, 0 for an exact row.
     """
 
@@ -86,7 +85,7 @@ def exact(
     tolerance: float = EXACT,
     scale: float | None = None,
 ) -> Check:
-    """Numbers that agree to rounding, relative to ``scale`` or to the largest prediction."""
+    """Numbers that agree up to rounding, relative to ``scale`` or to the largest prediction."""
     size = float(torch.as_tensor(predicted).abs().max()) if scale is None else scale
     return _worst(statement, predicted, measured, tolerance * size, 0)
 
@@ -109,7 +108,7 @@ def _worst(name: str, predicted: Number, measured: Number, allowed: Number, draw
 
 
 class GivenNoise(Noise):
-    """Noise that is given instead of drawn: pushes a basis or chosen masks through a gate."""
+    """Given noise instead of random draws: a basis, or chosen masks."""
 
     def __init__(self, values: Tensor) -> None:
         super().__init__(torch.tensor(0))
@@ -122,7 +121,7 @@ class GivenNoise(Noise):
 
 
 def verify(gate: Gate, grid: Sequence[int], draws: int = 1 << 16, seed: int = 0) -> list[Check]:
-    """Check what the paper says about ``gate`` on ``grid``; the head of this module lists it.
+    """Check the paper's formulas for ``gate`` on ``grid``; the module's docstring lists them.
 
     >>> from chaosgate.gate import GaussianChaos
     >>> checks = verify(GaussianChaos(log_std=1.0), (5, 5), draws=2000)
