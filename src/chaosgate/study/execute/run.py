@@ -1,4 +1,4 @@
-"""One run: train a network and test it, or let another program do so. Everything calls :func:`run`.
+"""One run: train and test a network, or start another program. All executors call :func:`run`.
 
 A method of a study may be another program, ``{command: "python train.py --seed {seed} --out
 {run_dir}"}``. It writes into its run directory either ``logits.npz`` with the arrays
@@ -50,7 +50,7 @@ from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import COMMAND
 
 Execute = Callable[..., Sequence[dict[str, Any]]]
-"""Such as :func:`chaosgate.cli.training.execute`."""
+""":func:`chaosgate.cli.training.execute`, or a function like it."""
 _WAIT = 2.0  # seconds: others hold the lock for a moment to see whether it is free
 
 

@@ -81,7 +81,7 @@ class Job:
     folder: Path
 
     def __call__(self) -> str:
-        """Return what happened, for the log of the job; raise if a run failed twice."""
+        """Raise an error if a run failed twice."""
         os.chdir(self.folder)
         outcome = work_through(self.runs, self.execute, Display(Console()), threads=self.threads)
         if outcome.interrupted:

@@ -30,7 +30,7 @@ LOCK = ".study.lock"
 
 @dataclass(frozen=True)
 class State:
-    """Condition of a run, with what was last written about it.
+    """Condition of a run, with its last notes.
 
     Args:
         condition: ``queued``: waits in the queue of a cluster. ``interrupted``: started and

@@ -63,7 +63,7 @@ class Run:
 
     @property
     def variant(self) -> str:
-        """Method and levels: what seeds are averaged over."""
+        """Method and levels; numbers are averaged over the seeds of a variant."""
         return "-".join([self.method, *self.levels.values()])
 
     @property

@@ -1,4 +1,4 @@
-"""The schema of a study file: which configurations are compared, over which seeds, by what.
+"""The schema of a study file: configurations to compare, seeds, metrics.
 
 A study is put together from *parts*: YAML files and dotted keys, from left to right. ``${NAME}`` in
 a part stands for a data folder, which differs from machine to machine.
@@ -131,11 +131,11 @@ class _Entry(BaseModel):
 
 
 class Axis(_Entry):
-    """Something that varies besides method and seed.
+    """A further axis of the study, besides method and seed.
 
     Attributes:
-        levels: Name of every level with what it sets; may be given alone, without this key.
-        methods: Methods that it applies to, None for all; the others are run once.
+        levels: The levels by name, with their settings; may be given alone, without this key.
+        methods: Methods that vary along the axis (None: all); the others are run once.
     """
 
     levels: dict[Name, Parts] = Field(min_length=1)
@@ -152,10 +152,10 @@ class Sweep(_Entry):
     """Strengths of one method; the report selects among them by validation NLL.
 
     Attributes:
-        key: The dotted key that is the strength.
-        values: The values it takes.
-        paper: The value of the paper (or of common use), reported beside the selected one; None
-            selects nothing: all strengths are shown, as in the paper's sweeps.
+        key: The dotted key of the strength.
+        values: Its values.
+        paper: The value in the paper (or the usual one), reported beside the selected one; with
+            None all strengths are shown and none is selected, as in the paper's sweeps.
     """
 
     key: str
@@ -168,7 +168,7 @@ class Ensemble(_Entry):
 
     Attributes:
         of: The method; without a swept strength or further axes.
-        size: Members, runs of as many seeds; further seeds make further ensembles.
+        size: Number of members, runs with different seeds; more seeds give more ensembles.
     """
 
     of: str
@@ -176,14 +176,14 @@ class Ensemble(_Entry):
 
 
 class Planned(_Entry):
-    """What a study is run for, written down before its first run.
+    """The plan of a study, written before its first run.
 
     Attributes:
-        claims: What is expected.
-        endpoint: What decides: ``PART METRIC``, e.g. ``clean nll_T``; one or several.
-        contrasts: ``METHOD - METHOD``, or ``METHOD - METHOD+T``; a method with swept strengths
-            stands for its selected one. Significance is corrected for these only.
-        refuted_if: Which result would refute the claims.
+        claims: The expected results.
+        endpoint: The deciding metric, ``PART METRIC``, e.g. ``clean nll_T``; one or several.
+        contrasts: ``METHOD - METHOD``, or ``METHOD - METHOD+T``; of a method with swept strengths,
+            the selected one is compared. Significance is corrected for these only.
+        refuted_if: The result that would refute the claims.
     """
 
     claims: Names = Field(min_length=1)
@@ -193,41 +193,39 @@ class Planned(_Entry):
 
 
 class Study(_Entry):
-    """The content of a study file. Later ones win: base, overrides, method, grid, last.
+    """The content of a study file. Later settings win: base, overrides, method, grid, last.
 
     Attributes:
-        name: Names the directory of the report; by default that of the file.
-        project: Names the directory of the runs. Studies of one project share their trainings:
-            where two ask for the same one, it happens once, and each adds the missing tests.
-        base: What all runs share.
-        overrides: More of it: dotted keys, after the files.
-        methods: What is compared: rows of the table. ``{command: "python train.py --seed {seed}
-            --out {run_dir}"}`` runs a program of yours (:mod:`chaosgate.study.execute.run`).
-        reference: The method that differences are taken to.
-        contrast: Methods that are compared with every other one; by default, all pairs where there
-            are few.
+        name: Name of the report's directory (default: that of the file).
+        project: Name of the directory of the runs. Studies of one project share their trainings:
+            the same training runs once, and each study adds the missing tests.
+        base: Shared configuration of all runs.
+        overrides: Shared settings that override the files: dotted keys.
+        methods: The methods to compare, rows of the table. ``{command: "python train.py --seed
+            {seed} --out {run_dir}"}`` runs your own program (:mod:`chaosgate.study.execute.run`).
+        reference: The method that the others are compared to.
+        contrast: Methods that are compared with every other one (default: all pairs, if there are
+            few).
         seeds: Every method is run once per seed; at one seed all methods share initial weights and
             batches.
         grid: Further axes by name.
         strength: Methods whose strength is swept.
-        tests: What the networks are tested on: what differs from the training, by name; a row of
-            the table has the cells of all of them.
-        checkpoint: Which network of a run is tested: ``best`` (smallest validation NLL), ``top1``
+        tests: Tests of the networks by name: settings that differ from the training. A row of the
+            table has the cells of all tests.
+        checkpoint: The tested network of a run: ``best`` (smallest validation NLL), ``top1``
             (largest validation Top-1) or ``last`` (final epoch). Several become an axis.
         metrics: Columns of the table.
-        planned: What the study is run for (:class:`Planned`). It is hashed before the first run;
-            the report says whether it changed afterwards.
-        paper: Tables of the paper that this study answers; the report sets their numbers beside
-            ours.
-        reading: What gamma means in the ImageNet tables (documentation: choices): ``budget``, with
-            the epsilon of the noise file, or ``unit``, at beta 1. ``unit`` takes epsilon out of
+        planned: The plan (:class:`Planned`). It is hashed before the first run; the report says
+            whether it changed afterwards.
+        paper: Tables of the paper; the report shows their numbers beside ours.
+        reading: Meaning of gamma in the ImageNet tables (documentation: choices): ``budget``, with
+            the epsilon of the noise file, or ``unit``, with beta 1. ``unit`` removes epsilon from
             every method and adds ``.unit`` to the name of the study.
-        keep_logits: Keep the logits of every test and validation image in half precision;
-            ensembles do so anyway.
+        keep_logits: Keep the logits of every test and validation image in half precision.
         ensemble: An :class:`Ensemble`; keeps the logits.
         jobs: Runs at a time on one machine.
-        threads: Threads of each; None shares the cores among the jobs. Sums depend on it in their
-            last digits.
+        threads: Threads of each; None shares the cores among the jobs. The last digits of sums
+            depend on it.
         sizes: The same comparisons with less work, by name: a file with ``seeds``, ``jobs``,
             ``threads``, ``tests`` (added to those of the same name), ``overrides`` (set last) and
             ``synthetic`` (train and test on synthetic images).
@@ -313,8 +311,8 @@ def load_study(path: str | Path, size: str | None = None, seeds: int | None = No
 
     Args:
         path: The file, or the name of a shipped study.
-        size: One of the study's ``sizes``; None for the study as it stands.
-        seeds: How many seeds instead of the study's: its first ones, then the numbers that follow.
+        size: One of the study's ``sizes``; None for the full study.
+        seeds: Number of seeds, instead of the study's: its first ones, then the next numbers.
     """
     path = find_config(path, group="study")
     content = {"name": path.stem, **{k: v for k, v in read_yaml(path).items() if v is not None}}
@@ -341,7 +339,7 @@ def load_study(path: str | Path, size: str | None = None, seeds: int | None = No
 
 
 def _at_beta_one(part: ConfigPart) -> ConfigPart:
-    """Without ``epsilon``: gamma goes with beta 1 then."""
+    """Without ``epsilon``, so that gamma is used with beta 1."""
 
     def kept(node: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in node.items() if key != "epsilon"}

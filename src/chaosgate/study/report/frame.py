@@ -79,7 +79,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Results:
-    """The numbers of a study, and what is compared with what.
+    """The numbers of a study and its comparisons.
 
     Args:
         study: The study.
@@ -292,7 +292,7 @@ class Results:
     def _contrasts(self) -> Iterator[dict[str, Any]]:
         """Contrasts and planned ones; with every ECE, the Top-1 and the NLL of the same rows.
 
-        In a planned contrast, a method with swept strengths stands for its selected one.
+        In a planned contrast, the selected strength of a method is compared.
         """
         asked = []
         for (mine, theirs), part in product(self.contrasts, MAIN):

@@ -60,7 +60,7 @@ def interval_of(
     variances: Sequence[float] = (),
     level: float = LEVEL,
 ) -> dict[str, Any]:
-    """The interval of a mean difference: ``lo``, ``hi``; ``over``, what it is about; ``p``.
+    """The interval of a mean difference: ``lo``, ``hi``, its population ``over``, and ``p``.
 
     It is about ``seeds and images``, about ``seeds`` on these test images if no outputs were kept,
     or about ``these two networks`` if there is one seed, which gives no p-value. There is none for

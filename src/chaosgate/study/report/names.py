@@ -1,6 +1,4 @@
-"""What metrics and the parts of a test are called, and in which direction a metric is better. No
-torch.
-"""
+"""Names of metrics and of the parts of a test, and directions of improvement. No torch."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,7 +10,7 @@ ROWS = "rows.jsonl.xz"  # of a packed study
 CLEAN, CORRUPTED = MAIN = ("clean", "corrupted")
 PRIMARY = "nll_T"
 ON_TEST = "†"
-"""Mark of a number whose temperature has seen the test images; stands beside it in every table."""
+"""Mark of a number whose temperature was fitted on the test images."""
 
 NAMES = {
     "top1": ("Top-1", "higher"),
@@ -45,7 +43,7 @@ def is_scaled(metric: str) -> bool:
 
 
 def better(metric: str) -> str:
-    """The direction of improvement; empty for what is no metric or has none."""
+    """The direction of improvement; empty if there is none."""
     return NAMES.get(metric.removesuffix(SUFFIX), ("", ""))[1]
 
 

@@ -25,7 +25,7 @@ def note_plan(study: Study, folder: Path, finished: int) -> None:
 
 
 def plan_note(study: Study, folder: Path) -> str:
-    """The report's line about the plan: its hash, and what changed; empty without a plan."""
+    """The report's line about the plan: its hash and its changes; empty without a plan."""
     if study.planned is None:
         return ""
     claims = f"Planned: {' '.join(study.planned.claims)} Refuted if: {study.planned.refuted_if}"

@@ -59,7 +59,7 @@ def head(metric: str) -> str:
 
 
 def number(value: float, sd: float = nan, *, decimals: int = 3) -> str:
-    """A mean with its standard deviation; what is missing is a dash.
+    """A mean with its standard deviation; a dash if it is missing.
 
     >>> number(0.03, 0.001), number(nan)
     ('0.030 ± 0.001', '–')
