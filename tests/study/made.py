@@ -50,25 +50,23 @@ def keep(
     correct: NDArray[Any],
     nll: NDArray[Any],
 ) -> None:
-    """Leave per-image outputs (cells, images), in a shuffled order as several workers might."""
+    """Leave per-image outputs (cells, images)."""
     ((test, outputs),) = run.test_outputs.items()
     path = samples_file(run.directory, outputs)
     path.parent.mkdir(parents=True, exist_ok=True)
     rows, images = correct.shape
-    order = np.random.default_rng(0).permutation(rows * images)
     np.savez(
         path,
         corruption=np.array([name for name, _ in cells]),
         severity=np.array([level for _, level in cells]),
-        cell=np.repeat(np.arange(rows), images)[order],
-        index=np.tile(np.arange(images), rows)[order],
-        confidence=confidence.astype(np.float32).ravel()[order],
-        correct=correct.ravel()[order],
-        nll=nll.astype(np.float32).ravel()[order],
+        cell=np.repeat(np.arange(rows), images),
+        index=np.tile(np.arange(images), rows),
+        confidence=confidence.astype(np.float32).ravel(),
+        correct=correct.ravel(),
+        nll=nll.astype(np.float32).ravel(),
     )
     record = run.directory / TESTED / f"{test}.json"
-    if record.exists():
-        write_json(record, with_digest({**read_json(record), "outputs": [path.name]}))
+    write_json(record, with_digest({**read_json(record), "outputs": [path.name]}))
 
 
 def numbers(top1: float, nll: float = 1.0, ece: float = 0.1, **more: float) -> dict[str, float]:

@@ -1,7 +1,6 @@
 """The local executor, with a training that takes no time: who works on what, what survives."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,9 +17,8 @@ from rich.console import Console
 from chaosgate.study import Run
 from chaosgate.study.execute.local import Display, Outcome, warm, work_through
 from chaosgate.study.execute.state import LOCK, read_json, state_of
+from tests.study.real_studies import environment
 from tests.study.toy_studies import Plan, Write, attempts, toy_execute, toy_runs
-
-REPOSITORY = Path(__file__).parents[3]
 
 
 def execute(runs: list[Run], jobs: int = 1) -> Outcome:
@@ -32,10 +30,8 @@ def execute(runs: list[Run], jobs: int = 1) -> Outcome:
 def start(study: Path, jobs: int = 1) -> "subprocess.Popen[str]":
     """Another runner."""
     words = [str(study), str(study.parent / "runs"), str(jobs)]
-    environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'src'}{os.pathsep}{REPOSITORY}"}
-    command = [sys.executable, "-m", "tests.study.toy_studies", *words]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
+    command, pipe = [sys.executable, "-m", "tests.study.toy_studies", *words], subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment())
 
 
 def ended(process: "subprocess.Popen[str]") -> dict[str, Any]:

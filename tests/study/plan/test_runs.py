@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from chaosgate.study import load_study, plan_runs
 from chaosgate.study.plan.runs import recall, remember
@@ -48,16 +47,6 @@ def test_what_is_the_same_is_trained_once(write_study: Write, plan: Plan, tmp_pa
     assert set(runs[0].test_outputs).isdisjoint(runs[1].test_outputs)
     with pytest.raises(ValueError, match="'none, seed 0' and 'same, seed 0' are one configuration"):
         plan(methods={"none": "none.yaml", "same": "none.yaml"})
-
-
-def test_sizes_change_name_seeds_and_what_is_set_last(write_study: Write, tmp_path: Path) -> None:
-    small = {"seeds": [7], "overrides": {"trainer.max_epochs": 1}}
-    small |= {"tests": {"test": {"data.init_args.severities": [2]}}}
-    (tmp_path / "small_size.yaml").write_text(yaml.safe_dump(small))
-    (run, _) = toy_runs(write_study(sizes={"tiny": "small_size.yaml"}), tmp_path, "tiny")
-    assert (run.study, run.seed, run.labels["size"]) == ("small.tiny", 7, "tiny")
-    assert run.config["trainer"]["max_epochs"] == 1 and run.root == tmp_path / "small.tiny"
-    assert run.test_configs[0]["data"]["init_args"]["severities"] == [2]
 
 
 def test_more_special_parts_win_and_seeds_are_the_outer_loop(plan: Plan) -> None:

@@ -21,13 +21,10 @@ SWEEP = {"key": "x", "values": [0.5], "paper": 1.0}
         ({"reference": "non"}, "no method 'non'. Did you mean 'none'?"),
         ({"metrics": ["top1", "nlll"]}, "no metric 'nlll'. Did you mean 'nll'?"),
         ({"paper": "pets"}, "no table 'pets'"),
-        ({"base": ["basic.yaml"]}, "no configuration basic.yaml"),
         ({"methods": None}, "methods: Field required"),
         ({"methods": {"none": 3}}, "3 is neither a file nor keys"),
-        ({"methods": {"a b": "gch.yaml"}}, "methods.a b"),
         ({"strength": {"gch": SWEEP}}, "strength.gch"),
         ({"planned": {"claims": "x", "contrasts": "gch", "refuted_if": "y"}}, "contrasts.0"),
-        ({"sizes": {}}, "no size 'smoke'"),
         ({"sizes": {"smoke": "none_such.yaml"}}, "no configuration none_such.yaml"),
     ],
 )

@@ -3,6 +3,7 @@ temperatures."""
 
 from dataclasses import replace
 from math import isclose, sqrt
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,20 +69,43 @@ def test_draws_are_those_of_a_resampling_by_hand() -> None:
     assert np.allclose(found[1:], by_hand, atol=1e-9)
 
 
-def test_images_common_to_all_seeds_add_to_the_spread_over_seeds() -> None:
-    generator = np.random.default_rng(0)
-    covariance = np.cov(generator.normal(0, 0.03, 400) + generator.normal(0, 0.04, (3, 400)))
-    pairs = covariance[np.triu_indices(3, 1)].mean()  # what all seeds share, nothing of one's own
-    found = interval_of([0.1, 0.2, 0.3], covariance)
-    half = sqrt((4.302653 * 0.1 / sqrt(3)) ** 2 + 1.959964**2 * pairs)
-    assert found["over"] == "seeds and images"
-    assert (found["lo"], found["hi"]) == pytest.approx((0.2 - half, 0.2 + half), rel=1e-6)
+SHARED = 0.03**2 + 0.04**2 * np.eye(3)  # errors that all seeds share, and errors of each
+COMMON = 0.01 * np.exp(np.euler_gamma)  # the prior of three variances of 0.01; psi(1) = -gamma
 
 
-def test_bias_is_taken_off_and_widens_the_interval_of_one_seed() -> None:
-    found, half = interval_of([0.010], np.array([[1e-6]]), bias=0.004), 1.959964e-3 + 0.004
-    assert (found["lo"], found["hi"]) == pytest.approx((0.006 - half, 0.006 + half), rel=1e-6)
-    assert found["over"] == "these two networks" and "p" not in found
+@pytest.mark.parametrize(
+    ("differences", "more", "middle", "half", "over"),
+    [
+        ([0.1, 0.2, 0.3], {}, 0.2, 4.302653 * 0.1 / sqrt(3), "seeds"),
+        (
+            [0.1, 0.2, 0.3],
+            {"covariance": SHARED},
+            0.2,
+            sqrt((4.302653 * 0.1) ** 2 / 3 + (1.959964 * 0.03) ** 2),
+            "seeds and images",
+        ),
+        (  # one common variance: d0 = 1, so t_3
+            [0.1, 0.2, 0.3],
+            {"variances": [0.01] * 3},
+            0.2,
+            3.1824463 * sqrt((COMMON + 2 * 0.01) / 3 / 3),
+            "seeds",
+        ),
+        (  # the bias is taken off, and widens the interval
+            [0.010],
+            {"covariance": np.array([[1e-6]]), "bias": 0.004},
+            0.006,
+            1.959964e-3 + 0.004,
+            "these two networks",
+        ),
+    ],
+)
+def test_interval_is_that_of_the_formula(
+    differences: list[float], more: dict[str, Any], middle: float, half: float, over: str
+) -> None:
+    found = interval_of(differences, **more)
+    assert (found["lo"], found["hi"]) == pytest.approx((middle - half, middle + half), rel=1e-6)
+    assert found["over"] == over and ("p" in found) == (len(differences) > 1)
     assert interval_of([0.1]) == interval_of([0.1, np.nan]) == {}
 
 
@@ -93,17 +117,6 @@ def test_p_value_is_where_the_interval_touches_zero(center: float) -> None:
     assert touching["lo"] == pytest.approx(0, abs=1e-6) and 0 < p < 1
     within_the_bias = interval_of([0.004, 0.005, 0.006], covariance, 0.003)
     assert isclose(within_the_bias["p"], 1.0)
-
-
-def test_moderated_interval_is_that_of_the_formula() -> None:
-    """One common variance: d0 has its bound, the scale is the geometric mean without its bias."""
-    variances = [0.01, 0.01, 0.01]
-    d0, scale = prior(variances, 2)  # psi(1) = -gamma
-    assert d0 == 2 * (3 - 1) / (3 + 1)
-    assert scale == pytest.approx(0.01 * np.exp(np.euler_gamma), rel=1e-12)
-    found = interval_of([0.1, 0.2, 0.3], variances=variances)
-    half = 3.1824463 * sqrt((0.01 * np.exp(np.euler_gamma) + 2 * 0.01) / 3 / 3)  # t_3
-    assert found["hi"] - 0.2 == pytest.approx(half, rel=1e-6)
 
 
 def test_prior_is_that_of_smyths_moments_and_is_bounded() -> None:
