@@ -1,7 +1,7 @@
 """Accuracy, likelihood and calibration, independent of batch size and number of processes.
 
-Functions first, :class:`torchmetrics.Metric` classes as shells around them: every result is the
-same for every batch size, order of samples and number of processes.
+The :class:`torchmetrics.Metric` classes wrap functions. Results do not depend on batch size, order
+of samples or number of processes.
 """
 
 from importlib import import_module

@@ -5,10 +5,10 @@ from math import fsum
 from typing import NamedTuple
 
 SUFFIX = "_T"
-"""Ends the key of a metric after temperature scaling, in result rows and tables."""
+"""Suffix of metrics after temperature scaling, in result rows and tables."""
 
 SCALED = ("nll", "ece", "brier", "confidence", "gap", "adaptive_ece")
-"""Metrics that a temperature changes; it keeps the order of the classes, and so the accuracy."""
+"""Metrics that a temperature changes. The accuracy does not change."""
 
 PLUS_T = ("nll", "ece")
 """Metrics that every table also shows after temperature scaling."""
@@ -28,10 +28,9 @@ ByCell = Mapping[Cell, float] | Mapping[tuple[str, int], float]
 def aggregate_cells(values: ByCell) -> float:
     """Mean over corruptions of the mean over severities, the paper's number (app. imagenetc_full).
 
-    It averages the metric of each cell but the clean one; pooling the samples of all cells first
-    would give another, usually smaller ECE. Every corruption needs the same severities: a mean over
-    the cells that happen to be there is not comparable with the mean over all. A NaN in a cell
-    makes the result NaN.
+    It averages the metrics of all cells except the clean one; pooling the samples of all cells
+    would give a different, usually smaller ECE. Every corruption needs the same severities, because
+    means over different cells are not comparable. A NaN in a cell makes the result NaN.
 
     >>> aggregate_cells({("fog", 1): 0.8, ("fog", 2): 0.6, ("snow", 1): 0.5, ("snow", 2): 0.3})
     0.55
@@ -56,24 +55,24 @@ def collapsed(
     keep: float = 0.5,
     num_classes: int | None = None,
 ) -> bool:
-    r"""Whether a small calibration error only means a network that is inaccurate and unconfident.
+    r"""Whether a network has lost both accuracy and confidence, so that its ECE is not meaningful.
 
-    A network that gives up accuracy and confidence together has a small ECE: at
-    :math:`\gamma = 0.35` the paper finds .043 on ImageNet-C, the smallest of its sweep, at a top-1
-    of .050 where .382 is possible (tab. imagenetc_gamma). The rule: with chance level
+    Such a network can have a small ECE: at :math:`\gamma = 0.35` the paper reports .043 on
+    ImageNet-C, the smallest of its sweep, at a Top-1 of .050 instead of .382 (tab.
+    imagenetc_gamma). The rule: with chance level
     :math:`c = 1/K` (0 if ``num_classes`` is not given), both
 
     .. math:: \text{top1} \le c + \text{keep}\,(\text{reference} - c), \qquad
               \text{confidence} \le c + \text{keep}\,(\text{reference} - c).
 
-    A network that failed and stayed confident is not flagged: its ECE is large. With few classes
-    give ``num_classes``, or a network at chance (.5 of 2) passes for half as good as the reference.
+    An inaccurate but confident network is not flagged, because its ECE is large. With few classes,
+    give ``num_classes``; otherwise a network at chance level may pass.
 
     Args:
         top1: accuracy of the network in question.
         confidence: its mean largest probability.
         reference_top1: accuracy of the same network without noise on the same data.
-        keep: share of the reference's lead over chance below which the network counts as collapsed.
+        keep: share of the reference's margin above chance below which a network has collapsed.
         num_classes: number of classes, for the chance level.
 
     >>> collapsed(top1=0.050, confidence=0.007, reference_top1=0.382)

@@ -26,18 +26,19 @@ Floats = NDArray[np.float64]
 def reliability_figure(
     reliability: Reliability, cell: int = 0, title: str = "", effective: Tensor | None = None
 ) -> Figure:
-    """Accuracy against confidence per bin with the gap shaded, and the histogram of confidence.
+    """Accuracy and confidence per bin with the gap hatched, and the histogram of confidence.
 
-    A bar is the accuracy of a bin, with a 95 % interval as a thin line (Wilson's, good for few
-    samples). The hatched box reaches from there to the bin's mean confidence; the ECE is the mean
-    height of the boxes, weighted by the histogram below. No global matplotlib state is touched.
+    A bar is the accuracy of a bin, with a 95 % interval as a thin line (Wilson's, for few
+    samples). The hatched box reaches from the accuracy to the mean confidence; the ECE is the mean
+    height of the boxes, weighted by the histogram below. The global state of matplotlib does not
+    change.
 
     Args:
         reliability: sums ``(num_bins,)`` or ``(num_cells, num_bins)``.
-        cell: which row of the latter.
-        title: printed above.
-        effective: independent samples that each bin is worth, ``(num_bins,)``, for the intervals
-            (:func:`~chaosgate.metrics.effective_counts`).
+        cell: row of ``reliability`` if it has several cells.
+        title: title of the figure.
+        effective: effective number of independent samples per bin, ``(num_bins,)``, for the
+            intervals (:func:`~chaosgate.metrics.effective_counts`).
     """
     row = reliability.of_cell(cell) if reliability.count.ndim > 1 else reliability
     count, confidence_sum, correct_sum, edges = (x.cpu().numpy() for x in row)
@@ -91,7 +92,7 @@ def _draw_bins(
 
 
 def log_figure(loggers: Iterable[Any], tag: str, draw: Callable[[], Figure], step: int) -> None:
-    """Hand a figure to every logger that shows figures; drawn once, and only if there is one.
+    """Pass a figure to every logger that shows figures; it is drawn only if there is one.
 
     TensorBoard's has ``experiment.add_image``; others have ``log_image(key, images, step)``.
     """

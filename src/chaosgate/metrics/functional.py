@@ -14,8 +14,8 @@ paper uses 15),
     \text{ECE} = \sum_{m=1}^M \frac{n_m}{n}\,
     \bigl|\overline{\text{confidence}}_m - \text{accuracy}_m\bigr|.
 
-Sums are held as integers (:func:`split`, :func:`join`), so they are the same for every batch size,
-order of samples and number of processes, and casting a module to bfloat16 does not round them.
+Sums are stored as integers (:func:`split`, :func:`join`), so they do not depend on batch size,
+order of samples or number of processes, and casting a module to bfloat16 does not round them.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ PARTS = 4
 """Integers per sum: coarse, fine, number of infinities, number of NaNs."""
 
 LARGEST = 2.0**28
-"""Larger summands count as infinite; a sum holds half a million of this size."""
+"""Larger summands count as infinite; a sum has room for half a million of this size."""
 
 _COARSE, _FINE_BITS = 2.0**16, 36
 
@@ -87,7 +87,9 @@ def row_blocks(values: Tensor) -> Iterator[slice]:
 
 
 def check_shapes(name: str, scores: Tensor, **per_sample: Tensor) -> None:
-    """Raise unless shapes are floating-point ``scores (B, K)`` and ``(B,)`` for the others."""
+    """Raise an error unless shapes are floating-point ``scores (B, K)`` and ``(B,)`` for the
+    others.
+    """
     right = scores.ndim == 2 and scores.shape[1] > 0 and scores.is_floating_point()
     if right and all(x.shape == scores.shape[:1] for x in per_sample.values()):
         return
@@ -99,7 +101,7 @@ def check_shapes(name: str, scores: Tensor, **per_sample: Tensor) -> None:
 
 
 def check_range(name: str, index: Tensor, size: int, counted: Tensor | bool = True) -> None:
-    """Raise for an index ``(B,)`` outside ``0 .. size - 1`` where ``counted`` is true."""
+    """Raise an error if a counted index ``(B,)`` is outside ``0 .. size - 1``."""
     outside = ((index < 0) | (index >= size)) & counted
     if bool(outside.any()):
         row = int(outside.nonzero()[0])
@@ -110,10 +112,10 @@ def check_range(name: str, index: Tensor, size: int, counted: Tensor | bool = Tr
 
 
 def check_probabilities(probs: Tensor) -> None:
-    """Raise unless the rows of ``probs (B, K)`` are non-negative and sum to one.
+    """Raise an error unless the rows of ``probs (B, K)`` are non-negative and sum to one.
 
-    Logits in [0, 1] look like probabilities, so nothing is guessed. A row may miss one by 1e-4, or
-    by 1e-2 in half precision, where each entry is rounded to 2 or 3 digits.
+    The sum may differ from one by 1e-4, or by 1e-2 in half precision, where each entry is rounded
+    to 2 or 3 digits.
     """
     tolerance = 1e-2 if probs.dtype in (torch.float16, torch.bfloat16) else 1e-4
     total = probs.sum(1, dtype=torch.promote_types(probs.dtype, torch.float32))
@@ -128,16 +130,16 @@ def check_probabilities(probs: Tensor) -> None:
 
 
 class Scores(NamedTuple):
-    """What one batch of logits says about each sample; every field is ``(B,)``.
+    """Scores of each sample in a batch of logits; every field is ``(B,)``.
 
-    Where the logits have a NaN, a plus infinity or nothing but minus infinity, no softmax exists:
-    the first three are NaN, and the rank is undefined.
+    If the logits have a NaN or plus infinity, or are all minus infinity, there is no softmax: the
+    first three fields are NaN, and the rank is undefined.
 
     Attributes:
         confidence: The largest probability.
         nll: Negative log-likelihood of the true class.
         brier: Squared distance of the probabilities to the one-hot label.
-        rank: How many classes come before the true one: 0 is a top-1 hit, below 5 a top-5 hit.
+        rank: Number of classes before the true one: 0 is a top-1 hit, below 5 a top-5 hit.
     """
 
     confidence: Tensor
@@ -149,9 +151,9 @@ class Scores(NamedTuple):
 def classification_scores(logits: Tensor, target: Tensor) -> Scores:
     """Scores of ``logits (B, K)`` of any float type against ``target (B,)``, computed in float64.
 
-    The largest logit is subtracted before exponentiating, so logits of size 1e4 and more are
-    harmless. A logit of minus infinity is a class of probability zero; the NLL is infinite where it
-    belongs to the true class.
+    The largest logit is subtracted before exponentiating, so large logits do not
+    overflow. A logit of minus infinity is a class of probability zero; the NLL is infinite if this
+    is the true class.
     """
     parts = []
     for rows in row_blocks(logits):
@@ -170,12 +172,12 @@ def classification_scores(logits: Tensor, target: Tensor) -> Scores:
 def target_rank(values: Tensor, target: Tensor) -> Tensor:
     r"""Number of classes before ``target (B,)`` when ``values (B, K)`` are sorted downwards.
 
-    Among equal values the lower class number comes first, as in :func:`torch.argmax`. So a network
-    that gives every class the same logit has the accuracy of always answering class 0.
+    Among equal values the lower class number comes first, as in :func:`torch.argmax`. A network
+    with equal logits for all classes always predicts class 0.
 
     The sign of :math:`2\,\mathrm{sign}(z_j - z_t) + \mathrm{sign}(t - j)` is +1 for the classes
     before the true one, -1 for those after it and 0 for itself, so their sum is
-    :math:`2\,\text{rank} - (K - 1)`. Comparisons, which make masks, take three times as long on a
+    :math:`2\,\text{rank} - (K - 1)`. Comparisons with masks take three times as long on a
     CPU.
     """
     z = values.to(torch.promote_types(values.dtype, torch.float32))
@@ -190,7 +192,8 @@ def target_rank(values: Tensor, target: Tensor) -> Tensor:
 def top_class(probs: Tensor) -> tuple[Tensor, Tensor]:
     """Largest entry of each row of ``probs (B, K)`` and the first class that has it.
 
-    As :func:`torch.max` in about half its time on a CPU. A row with a NaN has NaN as its largest.
+    Same as :func:`torch.max`, in about half the time on a CPU. The maximum of a row with a NaN is
+    NaN.
     """
     z = probs.detach().to(torch.promote_types(probs.dtype, torch.float32))
     largest = z.amax(1, keepdim=True)
@@ -234,9 +237,8 @@ def bin_edges(
 def bin_index(confidence: Tensor, num_bins: int) -> Tensor:
     """Bin of each confidence in [0, 1]: open below and closed above, the first contains 0.
 
-    Borders are rounded to the type of ``confidence``: the float32 nearest to 1/15 is larger than
-    the float64 nearest to it, yet it lies on the border and belongs to the lower bin. A NaN goes to
-    the last bin.
+    Borders are rounded to the type of ``confidence``, so that a float32 confidence of 1/15 lies on
+    the border and belongs to the lower bin. A NaN goes to the last bin.
 
     >>> bin_index(torch.tensor([0.0, 0.2, 0.20001, 1.0]), num_bins=5)
     tensor([0, 0, 1, 4])
@@ -274,13 +276,13 @@ def calibration_error(reliability: Reliability) -> Tensor:
 def adaptive_bins(confidence: Tensor, correct: Tensor, num_bins: int = NUM_BINS) -> Reliability:
     r"""Reliability sums over bins of equal mass of ``confidence (N,)`` and ``correct (N,)``.
 
-    Bins of equal width leave most of an over-confident network's samples in the last bin. Here the
-    :math:`n` samples are sorted by confidence and bin :math:`m` of :math:`M` takes the ranks from
-    :math:`\lfloor mn/M \rfloor` up to, not including, :math:`\lfloor (m+1)n/M \rfloor`.
+    With bins of equal width, most samples of an over-confident network are in the last bin. Here
+    the :math:`n` samples are sorted by confidence and bin :math:`m` of :math:`M` takes the ranks
+    from :math:`\lfloor mn/M \rfloor` up to, not including, :math:`\lfloor (m+1)n/M \rfloor`.
 
-    Samples of equal confidence are interchangeable, so each carries the mean correctness of its
-    tie: the result is a function of the set of samples alone. ``edges`` holds the mean of the
-    confidences on the two sides of each border, with 0 and 1 at the ends.
+    Samples of equal confidence get the mean correctness of their tie, so the result does not depend
+    on the order of samples. ``edges`` contains the mean of the confidences on both sides of each
+    border, with 0 and 1 at the ends.
     """
     order = working_precision(confidence).sort()
     value, hit = order.values, correct.to(order.values)[order.indices]
@@ -294,7 +296,7 @@ def adaptive_bins(confidence: Tensor, correct: Tensor, num_bins: int = NUM_BINS)
 
 
 def mean_of_ties(value: Tensor, given: Tensor) -> Tensor:
-    """Mean of ``given (N,)`` over the entries with an equal sorted ``value (N,)``."""
+    """Mean of ``given (N,)`` over entries with equal sorted ``value (N,)``."""
     tie = torch.zeros(len(value), dtype=torch.int64, device=value.device)
     tie[1:] = (value[1:] != value[:-1]).cumsum(0)
     total, size = (torch.zeros_like(value) for _ in range(2))
@@ -318,7 +320,7 @@ def adaptive_calibration_error(
 def classwise_calibration_error(probs: Tensor, target: Tensor, num_bins: int = NUM_BINS) -> Tensor:
     r"""Mean over classes of the calibration error of each class's own probability.
 
-    The ECE looks at the largest probability only. Here every class :math:`k` of :math:`K` is a
+    The ECE uses only the largest probability. Here every class :math:`k` of :math:`K` is a
     yes-or-no forecast (Kull et al., 2019): with the samples of ``probs (N, K)`` binned by
     :math:`p_{ik}` into bins of equal width,
 
@@ -345,13 +347,13 @@ def classwise_calibration_error(probs: Tensor, target: Tensor, num_bins: int = N
 
 
 def effective_counts(confidence: Tensor, correct: Tensor, num_bins: int = NUM_BINS) -> Tensor:
-    r"""How many independent images each bin of pooled cells is worth, ``(num_bins,)`` in float64.
+    r"""Effective number of independent images per bin of pooled cells, ``(num_bins,)`` in float64.
 
-    Among the :math:`n_m` samples of a bin with accuracy :math:`a`, the answers to one image in
-    several cells are alike. With :math:`r_i` the sum of correctness minus :math:`a` over the cells
-    in which image :math:`i` falls into the bin, the variance of :math:`a` is
-    :math:`\sum_i r_i^2 / n_m^2`, that of :math:`n_m^2 a(1 - a) / \sum_i r_i^2` independent images.
-    A bin that is all right or all wrong is worth its number of different images.
+    Predictions for the same image in several cells are correlated. In a bin of :math:`n_m` samples
+    with accuracy :math:`a`, let :math:`r_i` be the sum of correctness minus :math:`a` over the
+    cells in which image :math:`i` is in the bin. The variance of :math:`a` is
+    :math:`\sum_i r_i^2 / n_m^2`, as for :math:`n_m^2 a(1 - a) / \sum_i r_i^2` independent images.
+    If a bin is all right or all wrong, its number of different images is returned.
 
     Args:
         confidence: ``(cells, images)``, the same images in every cell.

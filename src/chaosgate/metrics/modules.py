@@ -77,7 +77,7 @@ class _ExactMetric(Metric):
 
 
 class CalibrationError(_ExactMetric):
-    r"""Expected calibration error over bins of equal width: how far confidence is from accuracy.
+    r"""Expected calibration error over bins of equal width: distance of confidence and accuracy.
 
     .. math::
         \text{ECE} = \sum_m \frac{n_m}{n}\,
@@ -88,9 +88,9 @@ class CalibrationError(_ExactMetric):
 
     Args:
         num_bins: number of bins :math:`M`; the paper uses 15.
-        kwargs: ``validate_args``, and those of :class:`torchmetrics.Metric`. By default it is
-            checked that each row is a probability distribution and targets are in range, which
-            costs a device synchronization per batch; without it a NaN makes the result NaN.
+        kwargs: ``validate_args``, and those of :class:`torchmetrics.Metric`. By default,
+            probabilities and targets are checked, which costs a device synchronization per batch;
+            without the check a NaN makes the result NaN.
 
     >>> metric = CalibrationError(num_bins=5)
     >>> metric.update(torch.tensor([[0.9, 0.1], [0.3, 0.7]]), torch.tensor([0, 0]))
@@ -119,9 +119,9 @@ class CalibrationError(_ExactMetric):
 class NegativeLogLikelihood(_ExactMetric):
     r"""Mean of :math:`\log\sum_k e^{z_k} - z_t` for logits :math:`z` and the true class :math:`t`.
 
-    Taken from logits: the logarithm of a float32 softmax is minus infinity as soon as a wrong
-    answer is given with a margin of about 104. Non-finite logits show: the mean is NaN, or inf
-    where only the true class had minus infinity.
+    It is computed from logits, because the logarithm of a float32 softmax is minus infinity if the
+    logit of the true class is about 104 below the largest. With non-finite logits the mean is NaN,
+    or inf if only true classes have minus infinity.
 
     Args:
         kwargs: as in :class:`CalibrationError`.
@@ -154,13 +154,11 @@ class BrierDecomposition(NamedTuple):
 
     Attributes:
         score: ``reliability - resolution + uncertainty + within_variance - within_covariance``.
-        reliability: How far the mean forecasts of the bins are from what happened; smaller is
-            better.
-        resolution: How far what happened in the bins is from the share of the class; larger is
-            better.
-        uncertainty: What a forecast of these shares would score.
-        within_variance: Spread of the forecasts inside the bins.
-        within_covariance: How far that spread follows what happened.
+        reliability: Distance of mean forecasts and frequencies in the bins; smaller is better.
+        resolution: Distance of the frequencies in the bins and overall; larger is better.
+        uncertainty: Score of a forecast of the overall frequencies.
+        within_variance: Variance of the forecasts inside the bins.
+        within_covariance: Covariance of forecasts and outcomes inside the bins, times two.
     """
 
     score: Tensor
@@ -177,7 +175,7 @@ class BrierScore(_ExactMetric):
     Args:
         num_classes: number of classes :math:`K`.
         num_bins: number of bins of each class's forecasts, as in :class:`CalibrationError`; they
-            matter to the decomposition only.
+            affect only the decomposition.
         kwargs: as in :class:`CalibrationError`.
 
     >>> metric = BrierScore(num_classes=2)
@@ -242,9 +240,9 @@ class BrierScore(_ExactMetric):
 class CellMetrics(_ExactMetric):
     r"""Accuracy, NLL, ECE, Brier score and confidence of many cells (corruption, severity) at once.
 
-    The state is sums per cell and confidence bin, whose size does not depend on the number of
-    samples. Aggregate over cells with :func:`~chaosgate.metrics.aggregate_cells`, never by pooling
-    samples: the paper averages the metrics of the cells.
+    The state consists of sums per cell and confidence bin. Aggregate over cells with
+    :func:`~chaosgate.metrics.aggregate_cells`, not by pooling samples, as the paper averages the
+    metrics of cells.
 
     ``compute`` returns a dictionary of float64 tensors ``(num_cells,)`` (torchmetrics makes them
     scalars for one cell); a cell without samples has ``n = 0`` and NaN elsewhere:
@@ -263,10 +261,10 @@ class CellMetrics(_ExactMetric):
     and is NaN in every other entry.
 
     Args:
-        num_cells: number of cells; ``update`` says which cell each sample is in.
+        num_cells: number of cells; ``update`` takes the cell of each sample.
         num_bins: number of confidence bins.
         adaptive_bins: number of equal-mass bins for ``adaptive_ece``. Their borders are known only
-            at the end, so this keeps 16 bytes per sample.
+            at the end, so 16 bytes per sample are stored.
         kwargs: as in :class:`CalibrationError`.
 
     >>> metric = CellMetrics(num_cells=2)
@@ -304,7 +302,7 @@ class CellMetrics(_ExactMetric):
     ) -> None:
         """Count a batch: ``logits (B, K)``, ``target (B,)``, ``cell (B,)``.
 
-        Where ``weight (B,)`` is False there is padding, which does not count whatever it holds.
+        Samples with a ``weight (B,)`` of False are padding and do not count.
         """
         counted = torch.ones_like(target, dtype=torch.bool) if weight is None else weight.bool()
         cell = torch.zeros_like(target) if cell is None else cell
@@ -359,7 +357,7 @@ class CellMetrics(_ExactMetric):
         return result
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
-        """Combine processes; one without samples takes part with no rows of the right width."""
+        """Combine processes, also those without samples."""
         if self.adaptive_bins:
             self.samples = self._sample_batches()
         super().sync(*args, **kwargs)

@@ -21,8 +21,8 @@ def risk_coverage(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
     """Coverage and risk, each ``(N,)`` in float64, of ``confidence (N,)`` and ``correct (N,)`` in
     {0, 1}.
 
-    Images of equal confidence are in no order; each carries the mean error of its tie, which is the
-    expectation over all orders. So the curve is a function of the set of images alone.
+    Images of equal confidence get the mean error of their tie, the expectation over all orders, so
+    the curve does not depend on the order of images.
 
     >>> risk_coverage(torch.tensor([0.9, 0.6, 0.8]), torch.tensor([1, 0, 1]))[1]
     tensor([0.0000, 0.0000, 0.3333], dtype=torch.float64)

@@ -1,7 +1,6 @@
-r"""Temperature scaling: the one-parameter repair that any claim about calibration should be
-compared with.
+r"""Temperature scaling, the one-parameter baseline for every claim about calibration.
 
-Dividing the logits by :math:`T` leaves the predicted classes as they are. With :math:`b = 1/T`, the
+Dividing the logits by :math:`T` does not change the predicted classes. With :math:`b = 1/T`, the
 mean NLL
 
 .. math:: f(b) = \frac1n\sum_i \Bigl(\log\sum_k e^{b z_{ik}} - b z_{i t_i}\Bigr), \qquad
@@ -28,8 +27,8 @@ class TemperatureFit(NamedTuple):
 
     Attributes:
         temperature: What the logits are divided by.
-        nll_before: Mean NLL of the data it was fitted on, without it.
-        nll_after: The same with it.
+        nll_before: Mean NLL of the data for fitting, before scaling.
+        nll_after: The same after scaling.
     """
 
     temperature: float
@@ -55,9 +54,9 @@ def temperature_scaling(logits: Tensor, targets: Tensor) -> TemperatureFit:
     to 1e-10.
 
     Raises:
-        ValueError: if a logit is not finite, or if no temperature is best: every sample is
-            classified correctly (the NLL falls without end as T goes to 0), or the true classes
-            have no higher logits than the average class (it falls as T grows).
+        ValueError: if a logit is not finite, or if there is no optimum: all samples are
+            classified correctly (the NLL decreases as T goes to 0), or the true classes have no
+            higher logits than the average class (it decreases as T grows).
     """
     check_shapes("logits", logits, targets=targets)
     check_range("target", targets, logits.shape[1])
@@ -105,10 +104,11 @@ def scaled_scores(logits: Tensor, target: Tensor, temperature: float) -> ScaledS
 
 
 def fit_derivatives(logits: Tensor, target: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    r"""What each image adds to :math:`f'(b)` and to :math:`b\,f''(b)` at :math:`b = 1/T`: ``(N,)``.
+    r"""Contribution of each image to :math:`f'(b)` and to :math:`b\,f''(b)` at :math:`b = 1/T`:
+    ``(N,)``.
 
-    The ratio of their weighted sums is a Newton step of :math:`\log T`: how the fit moves with the
-    images.
+    The ratio of their weighted sums is a Newton step of :math:`\log T`: the change of the fit
+    if images are reweighted.
     """
     _, slope, curvature, _, _ = _per_image(logits, target, 1 / temperature)
     return slope, curvature / temperature
