@@ -9,8 +9,7 @@ a figure (:func:`probe_figure`).
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -47,7 +46,7 @@ from chaosgate.field import Grid
 from chaosgate.field.operator import grid_text
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Dropout, Gate, GaussianChaos, SampleWise
-from chaosgate.inject.attachment import GATED, Attachment
+from chaosgate.inject.attachment import Attachment
 from chaosgate.inject.dryrun import eager, evaluation
 from chaosgate.inject.effect import relative_change, relative_energy
 from chaosgate.inject.stages import STAGES, resolve_sites
@@ -351,18 +350,6 @@ class _Recorder(Gate):
         return h
 
 
-@contextmanager
-def _attached(model: nn.Module, gates: Mapping[str, Gate], seed: int = 0) -> Iterator[Attachment]:
-    """Gates on modules that may have a gate of the run already, which is silent in evaluation."""
-    modules = [model.get_submodule(name) for name in gates]
-    held = {module: GATED.pop(module) for module in modules if module in GATED}
-    try:
-        with Attachment(model, gates, seed) as attachment:
-            yield attachment
-    finally:
-        GATED.update(held)
-
-
 @dataclass
 class Probe:
     """What to measure. Random numbers are a function of ``seed``; the model does not change.
@@ -439,7 +426,7 @@ class Probe:
         """The output of the network, and the maps of every stage."""
         modules = resolve_sites(model, self.stages, batch[:1])
         recorders = {module: _Recorder() for module in modules.values()}
-        with _attached(model, recorders) as attachment, attachment.forced(draw=0):
+        with Attachment(model, recorders, measuring=True) as attachment, attachment.forced(draw=0):
             plain = model(batch)
         stages = []
         for asked, module in modules.items():
@@ -489,7 +476,7 @@ class Probe:
     ) -> tuple[float, float]:
         """Mean relative change of the output, and share of images that keep their top class."""
         change, agreement = 0.0, 0.0
-        with _attached(model, {module: gate}, self.seed) as attachment:
+        with Attachment(model, {module: gate}, self.seed, measuring=True) as attachment:
             for draw in range(self.logit_draws):
                 with attachment.forced(draw=draw + 1):
                     gated = model(batch)

@@ -60,7 +60,7 @@ def suggest_strength(
     import pandas as pd
 
     rows, top = [], max(log_std)
-    with Attachment(model, {stage: GaussianChaos(log_std=top)}) as attachment:
+    with Attachment(model, {stage: GaussianChaos(log_std=top)}, measuring=True) as attachment:
         (site,) = attachment.sites
         for value in log_std:
             attachment.set_strength(value / top)

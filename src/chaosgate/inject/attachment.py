@@ -147,7 +147,8 @@ class Attachment:
     """Gates on some modules of a model, until :meth:`remove`. Made by :func:`attach`; a context
     manager.
 
-    It keeps the seed, the counters, the sites and the hooks.
+    It keeps the seed, the counters, the sites and the hooks. With ``measuring`` its gates act only
+    inside :meth:`forced`, also beside other gates.
     """
 
     def __init__(
@@ -161,8 +162,9 @@ class Attachment:
         grid: Sequence[int] | None = None,
         example: Any = None,
         coupled: bool = False,
+        measuring: bool = False,
     ) -> None:
-        self.model, self.seed = model, seed
+        self.model, self.seed, self.measuring = model, seed, measuring
         self.rank, self._follow_rank = rank or 0, rank is None  # until the first training forward
         given = check_layout(layout, grid)
         kinds = {(getattr(g, "base_size", 0), getattr(g, "channels", 0)) for g in gates.values()}
@@ -195,10 +197,10 @@ class Attachment:
         raises.
         """
         self.resumed: RestoreWarning | None = None
-        for site in self.sites:
+        for site in () if measuring else self.sites:
             if handle := GATED.get(site.target):
                 refuse("already gated", module=site.module, handle=handle())
-        GATED.update({site.target: ref(self) for site in self.sites})
+        GATED.update({site.target: ref(self) for site in self.sites if not measuring})
         before: list[tuple[nn.Module, Callable[..., None]]] = [(model, self._enter)]
         maps = [s.shown is not None and s.shown.kind != "NLC" for s in self.sites]
         if (stem := stem_of(model)) is not None and not all(maps):
@@ -329,7 +331,7 @@ class Attachment:
         """Remove the gates from the model and restore their strength."""
         for hook in self._hooks:
             hook.remove()
-        for site in self.sites if self._hooks else ():
+        for site in self.sites if self._hooks and not self.measuring else ():
             GATED.pop(site.target, None)
         for gate, factor in self._factors.items():
             gate.factor = factor
@@ -405,7 +407,7 @@ class Attachment:
         if self._forced is None:
             if self._average is not None and forward is None:
                 refuse("averages")
-            if not site.leader.training:
+            if self.measuring or not site.leader.training:
                 return None
         elif only is not None and site.module not in only:
             return None
@@ -460,7 +462,7 @@ class Attachment:
         if forward is None or model is not self.model or (not compiling and TRACKER.is_bw):
             return None
         self._forward = forward.outer
-        if self._forced is not None:
+        if self._forced is not None or self.measuring:
             return None
         if not compiling and output is None:  # a compiler would look into what it is compared with
             return None

@@ -314,7 +314,7 @@ def _try(
     dry: DryRun, names: Iterable[str], call: tuple[Any, Any], gate: Gate
 ) -> Iterator[SiteEffect]:
     for name in names:
-        with Attachment(dry.model, {name: gate}) as attachment:
+        with Attachment(dry.model, {name: gate}, measuring=True) as attachment:
             attachment.sites[0].shown = dry.layouts[name]
             try:
                 (report,) = measure(attachment, *call)
