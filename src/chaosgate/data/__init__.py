@@ -1,7 +1,7 @@
-"""Image sets as data modules: deterministic training samples, exact counting, resumable epochs.
+"""Image data modules: deterministic training samples, exact counting, resumable epochs.
 
-``Sample`` is a batch and ``Cell`` a part of a test; ``ImageData`` is the base of custom sets,
-``PhotoData`` that of photographs in files, ``ArrayData`` that of small images in memory. Names load
+``Sample`` is a batch and ``Cell`` a part of a test. Base classes are ``ImageData``, ``PhotoData``
+for photographs in files and ``ArrayData`` for small images in memory. Names load
 on first use.
 """
 

@@ -1,4 +1,4 @@
-"""Base of the sets of small images in memory: split, padded crop, corrupted copies."""
+"""Base class for small images in memory: split, padded crop, corrupted copies."""
 
 import hashlib
 import os
@@ -38,26 +38,26 @@ class Part(NamedTuple):
 
 
 class ArrayData(ImageData):
-    """Small images in memory; the test set clean and under corruptions.
+    """Small images in memory; the test set is clean and, optionally, corrupted.
 
-    Training images are padded with zeros, cropped at random and mirrored; the others are taken as
-    they are. A subclass reads the images (:meth:`read`) and describes their source (``origin``).
+    Training images are padded with zeros, cropped at random and mirrored; other images do not
+    change. A subclass reads the images (:meth:`read`) and describes their source (``origin``).
 
     Args:
         val_fraction: Share of each class of the training part that is held out for validation,
             evenly spaced.
-        split_seed: Draw the validation images with this seed instead; ``run`` takes the seed of the
-            run. The training and validation images of ``per_class`` then depend on it, too.
-        per_class: How many images of each class to use at most, by split, e.g. ``{train: 300}``,
-            chosen by the hash of their positions; ``{test: [200, 1000]}`` takes images 200 to 999
-            of that order. Null uses all.
-        corruptions: ``paper`` for the seven of the paper, ``common``, ``all``, a list of names, or
+        split_seed: Draw the validation images with this seed instead; ``run`` uses the seed of the
+            run. It also affects the training and validation images of ``per_class``.
+        per_class: Maximal number of images per class, by split, e.g. ``{train: 300}``, chosen by
+            the hash of their positions; ``{test: [200, 1000]}`` uses images 200 to 999 in that
+            order. Null uses all.
+        corruptions: ``paper`` (seven), ``common``, ``all``, a list of names, or
             null for the clean test set only.
         severities: Severities of each corruption, from 1 to 5.
         cache_dir: Folder that keeps generated corrupted copies between runs; null generates them in
             every run.
-        crop_padding: Zeros around a training image before a random crop of its old size; 0 for no
-            crop.
+        crop_padding: Zero padding of a training image before a random crop of the original size;
+            0 for no crop.
         horizontal_flip: Mirror training images at random.
         batch_size: Training images per process and step.
         num_workers: Processes that prepare batches; the images are in memory, so 0 is usually
@@ -94,7 +94,7 @@ class ArrayData(ImageData):
 
     @abstractmethod
     def read(self) -> dict[str, Part]:
-        """Images of ``train`` and ``test``, and of ``val`` if the set has such a part."""
+        """Images of ``train`` and ``test``, and of ``val`` if the set has a validation part."""
 
     def setup(self, stage: str) -> None:
         """Read the images; for testing also the corrupted copies."""
@@ -139,7 +139,7 @@ class ArrayData(ImageData):
         return partial(crop_and_flip, padding=self.crop_padding, flip=self.horizontal_flip)
 
     def describe(self) -> dict[str, Any]:
-        """Also the digests of the files and how they were split."""
+        """The source of the images, the digests of the files and the split."""
         part = {"subset": self.per_class} if self.per_class else {}
         return {**super().describe(), **self.origin, **part}
 
@@ -154,8 +154,8 @@ def corrupted_copies(
 ) -> list[NDArray[np.uint8]]:
     """Images (N, H, W) or (N, H, W, C) of every cell.
 
-    Image i is a function of (seed, corruption, severity, i). With ``cache_dir`` each cell is kept
-    in a file whose name covers images, cell, seed, table, and the code and libraries that made it.
+    Image i is a function of (seed, corruption, severity, i). With ``cache_dir`` each cell is stored
+    in a file whose name depends on images, cell, seed, table, code and libraries.
     """
     import cv2
     import PIL

@@ -1,15 +1,15 @@
 """Crops and augmentations with an explicit generator.
 
-Images are uint8 tensors (C, H, W) or PIL images. torchvision computes the pixels; the random
-numbers are drawn here, so that an image is a function of (seed, epoch, index).
+Images are uint8 tensors (C, H, W) or PIL images. torchvision computes the pixels from
+random numbers drawn here, so that an image is a function of (seed, epoch, index).
 
 Order of the training augmentations:
 
 * ``standard``: random resized crop, then mirroring.
-* ``small`` (and sets in memory): zero padding, a random crop of the old size, then mirroring.
+* ``small`` (and sets in memory): zero padding, a random crop of the original size, then mirroring.
 * ``full``: as ``standard``, then RandAugment ``rand-m9-mstd0.5-inc1``, then with probability 1/4 a
   rectangle of normal noise. This is the recipe of Swin-T (Liu et al. 2021; Touvron et al. 2021)
-  with timm's own tools. Its mixup, cutmix and label smoothing belong to the model:
+  with timm's functions. Mixup, cutmix and label smoothing are settings of the model,
   ``model.mixing`` and ``model.loss``, as in ``recipe/imagenet_full``.
 """
 
@@ -58,11 +58,11 @@ def resized_crop_and_flip(
     interpolation: InterpolationMode = InterpolationMode.BILINEAR,
     flip: bool = True,
 ) -> Picture:
-    """The recipe for photographs.
+    """The recipe for photographs: random resized crop and mirroring.
 
     Crop a uniform share of the area with a log-uniform aspect ratio, resize to ``size``, mirror if
-    ``flip``. The law is that of torchvision's ``RandomResizedCrop``: ten attempts, then the largest
-    central window with an allowed aspect ratio.
+    ``flip``. The distribution is that of torchvision's ``RandomResizedCrop``: ten attempts, then
+    the largest central window with an allowed aspect ratio.
     """
     rows, columns = pixels.get_size(image)
     window = _window(rows, columns, scale, generator)
@@ -87,7 +87,7 @@ def _window(
 
 
 def crop_and_flip(image: Picture, generator: torch.Generator, padding: int, flip: bool) -> Picture:
-    """The recipe for small images: zero padding, a random crop of the old size, mirroring."""
+    """The recipe for small images: zero padding, random crop of the original size, mirroring."""
     image = as_tensor(image)
     if padding:
         height, width = image.shape[-2:]
@@ -100,14 +100,14 @@ def crop_and_flip(image: Picture, generator: torch.Generator, padding: int, flip
 def center_crop(
     image: Picture, resize: int, size: int, interpolation: InterpolationMode
 ) -> Picture:
-    """The evaluation view: resize the shorter side to ``resize``, crop the central ``size``."""
+    """Preprocessing of evaluation: resize the shorter side to ``resize``, crop the center."""
     image = pixels.resize(image, [resize], interpolation=interpolation, antialias=True)
     cut: Picture = pixels.center_crop(image, [size, size])
     return cut
 
 
 def usual_resize(size: int) -> int:
-    """The shorter side before a central crop of ``size`` pixels.
+    """The usual shorter side before a central crop of ``size`` pixels.
 
     >>> usual_resize(224)
     256
@@ -156,7 +156,7 @@ class FullRecipe:
 
 
 def erase(image: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Fill a random rectangle of uint8 (3, H, W) with noise, by timm.
+    """Fill a random rectangle of uint8 (3, H, W) with noise, using timm.
 
     The noise is standard normal after normalization, rounded and clamped to 0, ..., 255.
     """

@@ -1,4 +1,4 @@
-"""What would silently change a training: ``chaosgate data check``."""
+"""Find what would silently change a training: ``chaosgate data check``."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ from chaosgate.data.module import ImageData
 from chaosgate.data.samples import Split, as_tensor
 
 NOT_READ = (".avif", ".cr2", ".dng", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jxl", ".nef")
-"""Endings of images that no data module reads."""
+"""Suffixes of image files that no data module reads."""
 
 
 class Report:
@@ -34,7 +34,7 @@ class Report:
 
 
 def check_folder(root: Path, threads: int = 1) -> Report:
-    """Decode every image below ``root``, read the sets in it, and look for copies."""
+    """Decode every image below ``root``, find the data sets in it, and look for copies."""
     report = Report()
     scan(root, report)
     digests: dict[str, bytes] = {}
@@ -65,13 +65,13 @@ def check_folder(root: Path, threads: int = 1) -> Report:
 
 
 def scan(root: Path, report: Report) -> None:
-    """Sort the files below ``root`` into images and what is not read; links are followed."""
+    """Sort the files below ``root`` into images and other files, following links."""
     others: Counter[str] = Counter()
     pending: list[tuple[str, frozenset[str]]] = [(str(root), frozenset())]
     while pending:
         place, above = pending.pop()
         if (real := os.path.realpath(place)) in above:
-            report.notes["links lead back to a folder above"].append(place)
+            report.notes["links lead to a parent folder"].append(place)
             continue
         folders: dict[str, str] = {}
         with os.scandir(place) as entries:
@@ -89,7 +89,9 @@ def scan(root: Path, report: Report) -> None:
                 elif ending in IMG_EXTENSIONS:
                     report.images.append(Path(entry.path))
                 elif ending in NOT_READ:
-                    report.faults["images are not read; convert them"].append(entry.path)
+                    report.faults["images have an unsupported format; convert them"].append(
+                        entry.path
+                    )
                 else:
                     others[ending or "no ending"] += 1
     report.images.sort()
@@ -98,7 +100,7 @@ def scan(root: Path, report: Report) -> None:
 
 
 def inspect(path: Path) -> tuple[bytes, str, str]:
-    """Digest of a file, and the kind and text of its fault, if any."""
+    """Digest of a file, and the kind and description of its fault, if any."""
     try:
         content = path.read_bytes()
         digest = hashlib.sha256(content or os.fsencode(path)).digest()
@@ -117,7 +119,7 @@ def inspect(path: Path) -> tuple[bytes, str, str]:
 
 
 def find_sets(root: Path) -> list[ImageData]:
-    """Data modules of the sets in ``root``: those recognized by their files, else class folders."""
+    """Data modules for ``root``: data sets recognized by their files, else class folders."""
     found: list[ImageData] = []
     for kind in (data.FashionMNIST, data.CIFAR10, data.CIFAR100, data.OxfordPets):
         with suppress(FileNotFoundError):

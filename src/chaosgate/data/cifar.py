@@ -21,8 +21,8 @@ class CIFAR10(ArrayData):
     parameters of CIFAR-10-C (Hendrycks and Dietterich 2019).
 
     Args:
-        root: Folder that holds ``cifar-10-batches-py`` (CIFAR-100: ``cifar-100-python``).
-        download: Let torchvision fetch the set into ``root`` if it is not there.
+        root: Folder that contains ``cifar-10-batches-py`` (CIFAR-100: ``cifar-100-python``).
+        download: Let torchvision download the set into ``root`` if it is missing.
         mean: Per channel, of pixels in [0, 1].
         std: Per channel, of pixels in [0, 1].
         arrays: Settings of :class:`~chaosgate.data.arrays.ArrayData`.
@@ -57,7 +57,7 @@ class CIFAR10(ArrayData):
             self.reader(str(self.root), download=True)
 
     def read(self) -> dict[str, Part]:
-        """The batches, and the names of the classes."""
+        """The images and the names of the classes."""
         try:
             train, test = (self.reader(str(self.root), train=part) for part in (True, False))
         except RuntimeError as error:
@@ -79,7 +79,7 @@ class CIFAR100(CIFAR10):
     """60,000 color images of 32 x 32 pixels in a hundred (fine) classes; see :class:`CIFAR10`.
 
     Args:
-        root: Folder that holds ``cifar-100-python``.
+        root: Folder that contains ``cifar-100-python``.
         mean: Per channel, of pixels in [0, 1].
         std: Per channel, of pixels in [0, 1].
         cifar: Settings of :class:`CIFAR10`.

@@ -22,8 +22,8 @@ View = Callable[[Picture], Picture]
 def decode(path: Path, decoder: Decoder = "fast") -> Picture:
     """The image in ``path`` as torchvision's ``ImageFolder`` reads it: RGB, not rotated.
 
-    ``fast`` gives a tensor with the pixels of ``PIL.Image.open(path).convert("RGB")``; ``pil``
-    gives a PIL image, so that PIL also resizes, as in published reference numbers.
+    ``fast`` returns a tensor with the pixels of ``PIL.Image.open(path).convert("RGB")``; ``pil``
+    returns a PIL image, which PIL then resizes, as for published reference numbers.
     """
     try:
         data = path.read_bytes()
@@ -63,15 +63,15 @@ def decode_jpeg(data: bytes) -> Tensor | None:
 
 
 def as_is(picture: Picture) -> Picture:
-    """The view of the whole image."""
+    """The whole image."""
     return picture
 
 
 class FileImages:
-    """Images in files, decoded when asked for and shown through ``view``.
+    """Images in files, decoded on access and transformed by ``view``.
 
-    The paths are one block of bytes. A list of a million strings would be copied into every worker
-    as reference counts change.
+    The paths are one block of bytes, because a list of a million strings would be copied to every
+    worker when reference counts change.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ PREFIXES = {"train": ("train", 60_000), "test": ("t10k", 10_000)}
 
 
 class FashionMNIST(ArrayData):
-    """28 x 28 gray images of ten kinds of clothing; the test set clean and under corruptions.
+    """28 x 28 gray images of ten kinds of clothing; the test set is clean and corrupted.
 
     Without ``root``: 6,000 training, 1,000 validation and 2,000 test images that come with the
     package, classes equally frequent. With ``root``: the full set, the validation images taken from
@@ -29,11 +29,11 @@ class FashionMNIST(ArrayData):
     Args:
         root: Folder of the full set: the four idx files, plain or gzipped, in it or in
             ``FashionMNIST/raw`` under it.
-        download: Let torchvision fetch the full set into ``root`` if it is not there.
-        corruptions: Of the test images; see :class:`~chaosgate.data.arrays.ArrayData`.
+        download: Let torchvision download the full set into ``root`` if it is missing.
+        corruptions: Corruptions of the test images; see :class:`~chaosgate.data.arrays.ArrayData`.
         crop_padding: Pixels of padding before the random crop of a training image.
-        mean: Of pixels in [0, 1].
-        std: Of pixels in [0, 1].
+        mean: Mean of pixels in [0, 1].
+        std: Standard deviation of pixels in [0, 1].
         arrays: Settings of :class:`~chaosgate.data.arrays.ArrayData`.
     """
 
@@ -81,13 +81,13 @@ class FashionMNIST(ArrayData):
             if images.shape != (count, 28, 28) or targets.shape != (count,) or targets.max() > 9:
                 raise ValueError(
                     f"{paths[0]} has images {images.shape}; the {part} part of Fashion-MNIST has "
-                    f"{count} images of 28x28 and labels 0 to 9. Fetch it again."
+                    f"{count} images of 28x28 and labels 0 to 9. Download it again."
                 )
             parts[part] = Part(images, targets.astype(np.int64))
         return parts
 
     def describe(self) -> dict[str, Any]:
-        """As for all sets in memory; ``subset`` also without ``root``."""
+        """As for all sets in memory; without ``root`` also ``subset``."""
         return {**super().describe(), "subset": self.per_class or self.root is None}
 
     def _read_subset(self) -> dict[str, Part]:
@@ -128,8 +128,10 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
         data = path.read_bytes()
         data = gzip.decompress(data) if path.suffix == ".gz" else data
         if data[2] != 8:
-            raise ValueError("it does not hold unsigned bytes")
+            raise ValueError("it does not contain unsigned bytes")
         shape = np.frombuffer(data, ">i4", data[3], offset=4)
         return np.frombuffer(data, np.uint8, offset=4 + 4 * len(shape)).reshape(shape).copy()
     except Exception as error:
-        raise ValueError(f"{path} is damaged or no idx file ({error}); fetch it again.") from error
+        raise ValueError(
+            f"{path} is damaged or not an idx file ({error}); download it again."
+        ) from error

@@ -1,4 +1,4 @@
-"""A user's own images: one folder per class, any size, any format that PIL reads."""
+"""Custom images: one folder per class, any size, any format that PIL reads."""
 
 import os
 from pathlib import Path
@@ -18,16 +18,15 @@ from chaosgate.data.photos import PhotoData
 class ImageFolder(PhotoData):
     """``root/train/<class>/...`` and optionally val and test, or just ``root/<class>/...``.
 
-    A split without a folder is cut from the training images (or from all) by
+    A split without a folder is taken from the training images (or from all) by
     :func:`~chaosgate.data.listing.hashed_split`: a fixed share of every class, by the hash of each
-    file's path, the same on every machine. Files with an image extension below a class folder are
-    its images.
+    file's path, the same on every machine. Images may be in subfolders of a class folder.
 
     Args:
         root: Folder of train, val (or valid, validation) and test folders, or of class folders.
         image_size: Side of the square that the network sees, in pixels.
-        val_fraction: Share of each class for validation where there is no val folder.
-        test_fraction: Share of each class for testing where there is no test folder.
+        val_fraction: Share of each class for validation if there is no val folder.
+        test_fraction: Share of each class for testing if there is no test folder.
         photo: Settings of :class:`~chaosgate.data.photos.PhotoData`.
     """
 
@@ -54,7 +53,7 @@ class ImageFolder(PhotoData):
             )
 
     def list_images(self, stage: str) -> dict[str, Listing]:
-        """Files of every split, by folder or cut by hash."""
+        """Files of every split, by folder or by hash."""
         folders, classes = self.folders, self.class_names
         listings = {split: list_split(self.root, folders[split], classes) for split in folders}
         if missing := {split: f for split, f in self.fractions.items() if split not in folders}:
@@ -87,7 +86,7 @@ def split_folders(root: Path) -> dict[str, Path]:
 
 
 def class_folders(folders: dict[str, Path]) -> list[str]:
-    """Names of the classes, sorted; the same in every split."""
+    """Sorted names of the classes, which must be the same in every split."""
     names = {
         split: {e.name for e in os.scandir(folder) if e.is_dir() and not e.name.startswith(".")}
         for split, folder in folders.items()

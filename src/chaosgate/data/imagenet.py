@@ -1,6 +1,6 @@
 """ImageNet-1k (Deng et al. 2009): class folders named by WordNet id.
 
-Class k is line k of the committed list of WordNet ids, whatever folders are found.
+Class k is line k of the package's list of WordNet ids, independent of the folders found.
 """
 
 import os
@@ -28,9 +28,9 @@ class ImageNet(PhotoData):
     The validation photographs are also the test set.
 
     The layout is torchvision's, ``train/<wnid>/`` and ``val/<wnid>/``: its class ``ImageNet``
-    unpacks the original archives. A folder with few classes keeps their true labels. If there are
-    fewer images than there should be, a warning says so and result rows record it; more images, or
-    other classes, stop the run.
+    unpacks the original archives. A folder with few classes keeps their true labels. Missing
+    images give a warning and are recorded in result rows; additional images or other classes raise
+    an error.
 
     Checkpoints are selected on validation images: ``official`` takes the test images themselves, as
     the paper does; ``held_out`` takes a share of every training class by the hash of the file name
@@ -65,7 +65,7 @@ class ImageNet(PhotoData):
             self.list_split("val")
 
     def list_images(self, stage: str) -> dict[str, Listing]:
-        """The splits that the stage needs."""
+        """The splits needed for the stage."""
         if stage not in ("fit", "validate"):
             return {"test": self.list_split("val")}
         if self.validation == "official":
@@ -93,7 +93,7 @@ class ImageNet(PhotoData):
         )
 
     def describe(self) -> dict[str, Any]:
-        """As for all photographs; ``subset`` if images are missing."""
+        """As for all photographs; also ``subset`` if images are missing."""
         missing = {
             split: COUNTS[split] - found["images"]
             for split, found in self.found.items()
@@ -119,11 +119,11 @@ class ImageNet(PhotoData):
         return self.counted(split, list_class_folders(folder), folder)
 
     def counted(self, split: str, listing: Listing, folder: Path) -> Listing:
-        """The listing, unless it is empty or too long; missing images give a warning."""
+        """The listing; an error if it is empty or too long, a warning if images are missing."""
         total, classes = len(listing), len(np.unique(listing.targets))
         text = f"{folder} has {total} of the {COUNTS[split]} {split} images of ImageNet-1k"
         if not 0 < total <= COUNTS[split]:
-            raise ValueError(f"{text}. Unpack the set, or remove what does not belong.")
+            raise ValueError(f"{text}. Unpack the set, or remove other images.")
         if total < COUNTS[split] and split not in self.found:
             rank_zero_warn(f"{text}, in {classes} of 1000 classes. Rows record this.")
         self.found[split] = {"images": total, "classes": classes}
@@ -157,7 +157,7 @@ def has_classes(folder: Path) -> bool:
 
 
 def list_class_folders(folder: Path) -> Listing:
-    """Files of the class folders; labels from the committed list."""
+    """Files of the class folders; labels from the package's list."""
     found = _folders(folder)
     if strangers := sorted(set(found) - set(labels())):
         raise ValueError(

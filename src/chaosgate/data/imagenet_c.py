@@ -1,4 +1,4 @@
-"""ImageNet-C (Hendrycks and Dietterich 2019): read the release, or write copies like it.
+"""ImageNet-C (Hendrycks and Dietterich 2019): read the release, or write corrupted copies.
 
 The paper's aggregate is :func:`chaosgate.metrics.aggregate_cells` over its seven corruptions.
 """
@@ -60,16 +60,16 @@ def download_group(group: str, folder: Path) -> None:
 class ImageNetC(ImageNet):
     """Corrupted copies of the ImageNet validation set, for testing only; all cells in one pass.
 
-    ``root`` holds ``<corruption>/<severity>/<wnid>/`` or the same below the groups of
-    the archives (``noise/gaussian_noise/1/...``). The images are taken as they are: they are
-    already resized and cropped. Missing cells are listed before anything runs. Every cell must
-    have the same files. Copies written by ``chaosgate data corrupt`` are read in the same way;
+    ``root`` contains ``<corruption>/<severity>/<wnid>/``, or the same below the groups of
+    the archives (``noise/gaussian_noise/1/...``). The images are already resized and cropped and
+    are not changed. An error lists missing cells before the test starts. All cells must have the
+    same files. Copies written by ``chaosgate data corrupt`` are read in the same way;
     their manifest and the result rows say that they were generated.
 
     Args:
         root: Folder of the released set, or of written copies.
-        image_size: Side of the square that the network sees; that of the release is 224.
-        clean: Folder of the clean set, to test it in the same pass.
+        image_size: Side of the images; 224 in the release.
+        clean: Folder of the clean set, to be tested in the same pass.
         corruptions: ``paper`` for the seven of the paper, or a list of names.
         severities: Severities of each corruption, from 1 to 5.
         imagenet: Settings of :class:`~chaosgate.data.imagenet.ImageNet`.
@@ -158,7 +158,7 @@ class ImageNetC(ImageNet):
 
 
 def group_of(corruption: str) -> str:
-    """Archive that a corruption is released in."""
+    """Archive that contains a corruption."""
     return next((group for group, names in GROUPS.items() if corruption in names), "")
 
 
@@ -185,7 +185,7 @@ class ReleasedImages:
 
     Args:
         folder: Folder of the cell.
-        names: Names relative to it; all cells share one block, so memory does not grow with them.
+        names: Names relative to ``folder``; all cells share one copy of the names.
         size: Side of the square that every image must have.
         decoder: As for all photographs.
     """
@@ -207,7 +207,7 @@ class ReleasedImages:
 
 @dataclass(frozen=True)
 class CopySettings:
-    """Settings that decide about the pixels of written copies."""
+    """Settings that determine the pixels of written copies."""
 
     seed: int = 0
     size: int = 224
@@ -240,8 +240,8 @@ def write_copies(
 ) -> int:
     """Write ``target/<corruption>/<severity>/<name>`` for every image and cell; count new files.
 
-    A file depends on its image, its number, its cell and ``settings`` only. Files that are there
-    are kept, so an interrupted call can be repeated.
+    A file depends only on its image, its number, its cell and ``settings``. Existing files are
+    kept, so an interrupted call can be repeated.
     """
     target.mkdir(parents=True, exist_ok=True)
     with FileLock(target / ".lock", timeout=0):  # another run that writes there is an error
@@ -312,7 +312,9 @@ def _claim(target: Path, images: Sequence[tuple[Path, str]], settings: CopySetti
     }
     found = read_manifest(target)
     if not found and any(not entry.name.startswith(".") for entry in target.iterdir()):
-        raise ValueError(f"{target} is not empty and was not made by this command. Give another.")
+        raise ValueError(
+            f"{target} is not empty and was not made by this command. Give another folder."
+        )
     changed = [
         f"{k} was {v!r}, is {wanted.get(k)!r}" for k, v in found.items() if wanted.get(k) != v
     ]
@@ -329,7 +331,7 @@ def _claim(target: Path, images: Sequence[tuple[Path, str]], settings: CopySetti
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The settings of a folder of written copies; empty if it was not made here."""
+    """The settings of a folder of written copies; empty for other folders."""
     path = folder / MANIFEST
     text = path.read_text() if path.is_file() else None
     if text is not None and '"generated"' not in text:

@@ -1,4 +1,4 @@
-"""Lists of image files, and the rules that split them or choose some of each class."""
+"""Lists of image files, and rules that split them or select some of each class."""
 
 import hashlib
 import os
@@ -20,12 +20,12 @@ SPLITS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("
 REMEDY = "Replace or remove it; chaosgate data check FOLDER lists all damaged files."
 Targets = Sequence[int] | NDArray[np.integer]
 Share: TypeAlias = PositiveInt | tuple[NonNegativeInt, PositiveInt]
-"""The first n images of each class, or those from the first number up to before the second."""
+"""The first n images of each class, or those from the first number to before the second."""
 SplitSeed: TypeAlias = NonNegativeInt | Literal["run"] | None
 
 
 class PerClass(TypedDict, total=False):
-    """Which images of each class a split keeps, in the order of the hashes of their names."""
+    """Images per class to use in a split, in the order of the hashes of their names."""
 
     train: Share
     val: Share
@@ -37,8 +37,8 @@ class Listing:
     """Image files with their sizes in bytes and their classes.
 
     Names are relative to ``root``, with "/" between folders. A million ``Path`` objects would take
-    half a gigabyte, so :attr:`paths` makes them when asked. ``linked`` if some are behind links;
-    ``unread`` counts files that are no images, by ending, and links to nothing.
+    half a gigabyte, so :attr:`paths` makes them on access. ``linked`` is True if some files are
+    reached by links; ``unread`` counts other files by suffix, and broken links.
     """
 
     root: Path
@@ -56,7 +56,7 @@ class Listing:
         return [self.root / name for name in self.names]
 
     def pick(self, places: NDArray[np.int64]) -> "Listing":
-        """The files at some places, in their order."""
+        """The files at these positions, in this order."""
         names = [self.names[i] for i in places.tolist()]
         sizes, targets = self.sizes[places], self.targets[places]
         return Listing(self.root, names, sizes, targets, self.linked, self.unread)
@@ -71,8 +71,8 @@ class Listing:
 def walk(root: Path, folders: Sequence[str] = ("",), deep: bool = True) -> Listing:
     """Image files in each ``root/folder``, sorted by folder and name; the class is its number.
 
-    With ``deep`` also in the folders below. Links to folders are followed, and every real folder is
-    entered once, so loops end. Hidden files that are no images are not counted as unread.
+    With ``deep`` also in subfolders. Links to folders are followed, and every real folder is
+    visited once, so loops end. Hidden files that are not images are not counted as unread.
     """
     names: list[str] = []
     sizes, targets, linked, unread = [], [], False, Counter[str]()
@@ -93,7 +93,7 @@ def walk(root: Path, folders: Sequence[str] = ("",), deep: bool = True) -> Listi
                         if deep:  # links last, so that a folder keeps its own name
                             (pending.append if link else pending.appendleft)(entry.path)
                     elif link and not os.path.exists(entry.path):
-                        unread["link to nothing"] += 1
+                        unread["broken link"] += 1
                     elif entry.name.lower().endswith(IMG_EXTENSIONS):
                         files.append(entry)
                     elif entry.name[0] != ".":
@@ -123,7 +123,7 @@ def list_split(root: Path, folder: Path, classes: Sequence[str]) -> Listing:
 
 
 def check_files(listings: Mapping[str, Listing]) -> None:
-    """Raise an error for an empty file, or one that links list twice, e.g. to train and to test."""
+    """Raise an error for an empty file, or one that is listed twice by links."""
     seen: dict[str, Path] = {}
     linked = any(listing.linked for listing in listings.values())
     for listing in listings.values():
@@ -138,8 +138,8 @@ def spaced_holdout(targets: Targets, fraction: float, seed: int | None = None) -
     r"""Mark a share of every class, evenly spaced in the given order.
 
     Image j of a class (j = 0, 1, ...) is held out where
-    :math:`\lfloor (j + 1) f \rfloor > \lfloor j f \rfloor`. With ``seed`` as many images of every
-    class are drawn at random instead.
+    :math:`\lfloor (j + 1) f \rfloor > \lfloor j f \rfloor`. With ``seed`` the same number of images
+    per class is drawn at random instead.
 
     >>> spaced_holdout([0, 0, 0, 0, 1, 1, 1], 0.5).tolist()
     [False, True, False, True, False, True, False]
@@ -167,7 +167,7 @@ def hashed_split(
     Within a class of n images, ordered by the SHA-256 of the name, the first
     :math:`\max(1, \mathrm{round}(n f))` go to the first key of ``fractions``, the next to the
     second, the others to "train". The order of the listing does not matter. With ``seed``, "val"
-    and "train" share their images in another order; the images of "test" stay the same.
+    and "train" are drawn differently; the images of "test" stay the same.
     """
     splits = np.full(len(names), "train")
     for target, places in _by_hash(names, listing.targets):
@@ -192,7 +192,7 @@ def hashed_split(
 def hashed_share(
     names: Sequence[str], targets: Targets, share: Share, seed: int | None = None
 ) -> NDArray[np.int64]:
-    """Places of some images of every class, in the order of the SHA-256 of their names.
+    """Positions of some images of every class, in the order of the SHA-256 of their names.
 
     >>> hashed_share(["a", "b", "c", "d", "e"], [0, 0, 0, 0, 1], 3).tolist()
     [1, 2, 3, 4]

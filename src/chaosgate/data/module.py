@@ -1,4 +1,4 @@
-"""The base of all data modules: test cells, loaders, normalization, position in an epoch."""
+"""The base class of all data modules: test cells, loaders, normalization, position in an epoch."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -41,7 +41,7 @@ LARGEST_SMALL = 64  # pixels; up to here images count as small: other corruption
 def named_corruptions(name: str) -> tuple[str, ...]:
     """``paper``: the seven of the paper, ``common``: the fifteen of ImageNet-C, ``all``: nineteen.
 
-    Another name stands for itself.
+    Other names are kept.
     """
     return {"paper": PAPER, "common": COMMON, "all": COMMON + EXTRA}.get(name, (name,))
 
@@ -65,12 +65,12 @@ def plan_cells(
 
 
 def table_for(image_size: int) -> Table:
-    """The parameters of ImageNet-C, or those for small images up to 64 pixels."""
+    """The parameters of ImageNet-C, or for up to 64 pixels those for small images."""
     return "small" if image_size <= LARGEST_SMALL else "imagenet"
 
 
 class ImageData(pl.LightningDataModule, ABC):
-    """Base of all image sets.
+    """Base class of image data.
 
     Training samples are pure functions of (seed, epoch, index): batches do not depend on the number
     of workers, on other random draws, or on a restart in the middle of an epoch. Validation and
@@ -82,16 +82,16 @@ class ImageData(pl.LightningDataModule, ABC):
     ``image_size`` (side of the square that the network sees) are known after construction.
 
     Args:
-        mean: Per channel, of pixels in [0, 1].
-        std: Per channel, of pixels in [0, 1].
+        mean: Mean per channel, of pixels in [0, 1].
+        std: Standard deviation per channel, of pixels in [0, 1].
         batch_size: Training images per process and step.
         eval_batch_size: Images per process and step in validation, test and prediction;
             ``batch_size`` if not given.
         num_workers: Processes that prepare batches; 0 prepares them in the training process.
-        seed: Seed of order, augmentation and generated corruptions.
+        seed: Seed of the order, the augmentation and generated corruptions.
         channels_last: Memory layout of image batches on the device.
-        drop_last: Leave out images that do not fill a whole training step over all processes (other
-            images in every epoch); otherwise keep a short last batch.
+        drop_last: Leave out images that do not fill a whole training step over all processes
+            (different images in every epoch); otherwise keep a short last batch.
     """
 
     name: str
@@ -135,10 +135,10 @@ class ImageData(pl.LightningDataModule, ABC):
 
     @abstractmethod
     def augmentation(self) -> Augmentation | None:
-        """A function of an image of the split and a generator that gives a training image.
+        """A function from an image and a generator to a training image, or None.
 
-        None takes the images as they are; images in memory are then read a batch at a time. Spawned
-        workers receive it by pickle: use a function or a ``partial``, not a bound method.
+        With None the images do not change, and images in memory are read a batch at a time. Spawned
+        workers receive the function by pickle: use a function or ``partial``, no bound method.
         """
 
     @property
@@ -158,11 +158,11 @@ class ImageData(pl.LightningDataModule, ABC):
         return {name: split for name, split in splits.items() if split is not None}
 
     def sizes(self) -> dict[str, int]:
-        """Images of each split that has been set up, per cell in the case of ``test``."""
+        """Number of images of each split that has been set up, for ``test`` per cell."""
         return {name: len(split.targets) for name, split in self.splits().items()}
 
     def describe(self) -> dict[str, Any]:
-        """Where the images come from, as plain data for result rows."""
+        """The source of the images, as plain data for result rows."""
         generated = len(self.test_cells) > 1
         return {
             "name": self.name,
@@ -212,19 +212,19 @@ class ImageData(pl.LightningDataModule, ABC):
         return {"epoch": progress.epoch, "batches": progress.batches, "order": order}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep the state until the first batch; the trainer restores the position itself."""
+        """Store the state until the first batch; the trainer restores the position itself."""
         self._restored = state_dict
 
     def val_dataloader(self) -> DataLoader[Sample]:
         assert self.val_split is not None, "call setup('fit') or setup('validate') first"
         if not len(self.val_split.targets):
             raise ValueError(
-                f"{self.name} has no validation image; give a larger data.val_fraction."
+                f"{self.name} has no validation images; give a larger data.val_fraction."
             )
         return self._eval_loader(EvalSet([self.val_split]))
 
     def plain_train_split(self) -> Split:
-        """The training images as validation would show them."""
+        """The training images without augmentation."""
         assert self.train_split is not None, "call setup('fit') first"
         return self.train_split
 
@@ -242,7 +242,7 @@ class ImageData(pl.LightningDataModule, ABC):
         return self._eval_loader(EvalSet(self.test_splits[:1]))
 
     def on_after_batch_transfer(self, batch: Sample, dataloader_idx: int) -> Sample:
-        """Normalize uint8 images on the device; other images are left alone."""
+        """Normalize uint8 images on the device; other images do not change."""
         if batch.image.dtype != torch.uint8:
             return batch
         image = self.normalize(batch.image)

@@ -1,4 +1,4 @@
-"""Oxford-IIIT Pets (Parkhi et al. 2012): 37 breeds of cats and dogs, the paper's pilot."""
+"""Oxford-IIIT Pets (Parkhi et al. 2012): 37 breeds of cats and dogs, the paper's pilot study."""
 
 from typing import Any
 
@@ -22,15 +22,15 @@ class OxfordPets(PhotoData):
     """The official trainval and test photographs; validation images come from trainval.
 
     The layout is torchvision's: ``root/oxford-iiit-pet/images`` and ``.../annotations``; ``root``
-    may also be ``oxford-iiit-pet`` itself. Every class of trainval gives ``val_fraction`` of its
-    images for validation, evenly spaced in the official list
-    (:func:`~chaosgate.data.listing.spaced_holdout`), or drawn with ``split_seed``; the paper does
-    not publish its split.
+    may also be ``oxford-iiit-pet`` itself. ``val_fraction`` of the images of each trainval class
+    are used for validation: evenly spaced in the official list
+    (:func:`~chaosgate.data.listing.spaced_holdout`), or drawn with ``split_seed``. The split of the
+    paper is not published.
 
     Args:
-        root: Folder that holds ``oxford-iiit-pet``.
+        root: Folder that contains ``oxford-iiit-pet``.
         image_size: Side of the square that the network sees, in pixels.
-        download: Let torchvision fetch the set into ``root`` if it is not there.
+        download: Let torchvision download the set into ``root`` if it is missing.
         val_fraction: Share of each class of trainval that is held out for validation.
         photo: Settings of :class:`~chaosgate.data.photos.PhotoData`.
     """
@@ -66,7 +66,7 @@ class OxfordPets(PhotoData):
             OxfordIIITPet(str(self.root), download=True)
 
     def list_images(self, stage: str) -> dict[str, Listing]:
-        """The official lists, checked against the files; trainval divided."""
+        """The official lists, checked against the files; trainval is split."""
         trainval, test = self._read("trainval"), self._read("test")
         held = spaced_holdout(trainval.targets, self.val_fraction, self.split_seed)
         train, val = (trainval.pick(np.flatnonzero(mask)) for mask in (~held, held))
@@ -77,7 +77,7 @@ class OxfordPets(PhotoData):
         return f"val: {share}, evenly spaced; official test{self.seed_rule()}"
 
     def describe(self) -> dict[str, Any]:
-        """As for all photographs; ``missing`` counts official images whose files are not there."""
+        """As for all photographs; ``missing`` counts official images without a file."""
         lacking = any(self.missing.values())
         missing = {"missing": self.missing} if lacking else {}
         return {**super().describe(), "subset": self.per_class or lacking, **missing}

@@ -1,4 +1,4 @@
-"""Base of the sets of photographs in files: crops, recipes, corruptions."""
+"""Base class for photographs in files: crops, recipes, corruptions."""
 
 from abc import abstractmethod
 from collections import Counter
@@ -61,23 +61,23 @@ class PhotoData(ImageData):
         horizontal_flip: Mirror training images at random.
         recipe: ``standard``, ``small`` or ``full``. If not given: ``small`` where ``image_size`` is
             at most 64 and the first image of the set is not larger, else ``standard``.
-        crop_padding: Recipe ``small``: zeros around a training image before the random crop.
+        crop_padding: Recipe ``small``: zero padding of a training image before the random crop.
         interpolation: How images are resized.
         decoder: ``fast`` for tensors, ``pil`` to decode and resize as torchvision's reference.
-        corruptions: ``paper`` for the seven of the paper, ``common``, ``all``, a list of names, or
+        corruptions: ``paper`` (seven), ``common``, ``all``, a list of names, or
             null for the clean test set only.
         severities: Severities of each corruption, from 1 to 5.
         corruption_table: ``imagenet`` or ``small`` parameters; by ``image_size`` if not given
             (``small`` up to 64).
-        corruption_jpeg: Save corrupted images as JPEG of quality 85, as the released ImageNet-C.
+        corruption_jpeg: Save corrupted images as JPEG of quality 85, as in the released ImageNet-C.
         frost_textures: Folder of the official frost pictures; only ``frost`` needs it.
-        per_class: How many images of each class to use at most, by split, e.g.
+        per_class: Maximal number of images per class, by split, e.g.
             ``{train: 600, test: 200}``, chosen by the hash of their paths; ``{test: [200, 1000]}``
-            takes images 200 to 999 of that order. Null uses all.
-        split_seed: Divide training and validation images anew with this seed; ``run`` takes the
-            seed of the run. It does not move test images.
-        mean: Per channel, of pixels in [0, 1].
-        std: Per channel, of pixels in [0, 1].
+            uses images 200 to 999 in that order. Null uses all.
+        split_seed: Split training and validation images by this seed; ``run`` uses the seed of the
+            run. Test images do not change.
+        mean: Mean per channel, of pixels in [0, 1].
+        std: Standard deviation per channel, of pixels in [0, 1].
         loading: Settings of :class:`~chaosgate.data.module.ImageData`.
     """
 
@@ -151,14 +151,14 @@ class PhotoData(ImageData):
 
     @abstractmethod
     def list_images(self, stage: str) -> dict[str, Listing]:
-        """Files of ``train``, ``val`` and ``test``, at least of those that the stage needs."""
+        """Files of ``train``, ``val`` and ``test``, at least of the splits that the stage needs."""
 
     @abstractmethod
     def split_rule(self) -> str:
         """How the images were split, for result rows."""
 
     def setup(self, stage: str) -> None:
-        """List the files and form the splits."""
+        """List the files and make the splits."""
         if all(split in self.listings for split in _NEEDED[stage]):
             return
         listings = self.list_images(stage)
@@ -201,7 +201,7 @@ class PhotoData(ImageData):
             )
 
     def seed_rule(self) -> str:
-        """How ``split_seed`` changed the split, to be added to its rule."""
+        """The effect of ``split_seed``, for the description of the split."""
         seed = self.split_seed
         return "" if seed is None else f"; train and val divided with seed {seed}"
 
@@ -235,7 +235,7 @@ class PhotoData(ImageData):
         return self.listings["train"].digest() if "train" in self.listings else ""
 
     def describe(self) -> dict[str, Any]:
-        """Also the split, the recipe, and digests of the lists of files."""
+        """The source, the split, the recipe, and digests of the lists of files."""
         return {
             **super().describe(),
             "subset": self.per_class or False,
@@ -250,7 +250,7 @@ class PhotoData(ImageData):
 
 
 class LastImage:
-    """Images that remember the last one, so that the cells of an image decode it once."""
+    """Images with a cache of the last one, so that all cells of an image decode it once."""
 
     def __init__(self, images: Images) -> None:
         self.images = images

@@ -1,7 +1,7 @@
 """Samples, the order in which processes read them, and the random numbers of the data.
 
-Every random number is a function of its purpose and of (seed, epoch, index); none comes from a
-global stream.
+Every random number is a function of its purpose and of (seed, epoch, index). Global random streams
+are not used.
 """
 
 import random
@@ -33,9 +33,9 @@ def stream_key(purpose: str, *numbers: int, size: int = 8) -> int:
 
 
 def epoch_order(seed: int, epoch: int, length: int, purpose: str = "epoch order") -> NDArray[Any]:
-    """Order in which the epoch visits ``length`` images: the ranks of that many Philox words.
+    """The order of ``length`` images in an epoch: the ranks of as many Philox words.
 
-    numpy promises that raw words stay the same over versions, but not ``permutation``.
+    numpy guarantees the same raw words in all versions, but not the same ``permutation``.
 
     >>> sorted(epoch_order(seed=0, epoch=3, length=5).tolist())
     [0, 1, 2, 3, 4]
@@ -52,9 +52,9 @@ def sample_generator(seed: int, epoch: int, index: int) -> torch.Generator:
 
 @contextmanager
 def lent_streams(key: int) -> Iterator[None]:
-    """Seed the global streams of Python, NumPy and torch (CPU), and restore them afterwards.
+    """Context in which the global streams of Python, NumPy and torch (CPU) are seeded by ``key``.
 
-    For libraries that draw from them, such as timm: what they draw becomes a function of ``key``.
+    It makes libraries such as timm, which use these streams, reproducible.
     """
     python, numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
@@ -73,8 +73,8 @@ class Sample(NamedTuple):
 
     ``image`` is uint8 (C, H, W) from the workers, and a normalized float tensor once the data
     module's ``on_after_batch_transfer`` has run. ``index`` is the position in the split, the same
-    in every test cell; ``-1`` marks padding that makes the shards of several processes equally long
-    and that no metric may count. ``cell`` points into ``ImageData.test_cells``.
+    in every test cell; ``-1`` marks padding for equally long shards, which metrics do not count.
+    ``cell`` is an index into ``ImageData.test_cells``.
     """
 
     image: Tensor
@@ -84,7 +84,7 @@ class Sample(NamedTuple):
 
 
 def as_sample(batch: Any) -> Any:
-    """A batch of any loader as a :class:`Sample`.
+    """Convert a batch of any loader to a :class:`Sample`.
 
     Without an index every image counts; without a cell the images are clean.
 
@@ -119,7 +119,7 @@ def _outline(batch: Any) -> str:
 
 
 def as_tensor(picture: Picture) -> Tensor:
-    """uint8 (C, H, W) of either kind of picture."""
+    """uint8 (C, H, W) of a tensor or PIL image."""
     if isinstance(picture, Tensor):
         return picture
     tensor: Tensor = pixels.pil_to_tensor(picture)
@@ -173,10 +173,10 @@ class TrainSet(Dataset[Sample]):
 
 
 class EvalSet(Dataset[Sample]):
-    """All test cells in one sequence, so that one pass with one pool of workers reads them all.
+    """All test cells in one sequence, to be read in one pass by one pool of workers.
 
-    With ``by_image`` the cells of an image follow each other, so that generated corruptions decode
-    it once; otherwise whole cells follow each other. Position :data:`PADDING` is not counted.
+    With ``by_image`` the cells of an image are consecutive, so that generated corruptions decode it
+    once; otherwise whole cells are consecutive. Position :data:`PADDING` is not counted.
     """
 
     def __init__(self, cells: Sequence[Split], by_image: bool = False) -> None:
@@ -224,7 +224,7 @@ def _batch(
 
 
 def collate(samples: list[Sample] | Sample) -> Sample:
-    """One batch; samples that were taken at once already are one."""
+    """Collate samples; batches read at once do not change."""
     batch: Sample = samples if isinstance(samples, Sample) else default_collate(samples)
     return batch
 
@@ -235,13 +235,13 @@ def collate(samples: list[Sample] | Sample) -> Sample:
 class TrainSampler(DistributedSampler[tuple[int, int]]):
     """Tokens ``(index, epoch)`` of one rank's part of a shuffled epoch.
 
-    The order depends on (seed, epoch) alone, and rank r of R takes every R-th image from r on: the
-    images of a global step do not depend on the number of processes. The epoch travels with the
-    index, so workers that outlive an epoch hold no stale state.
+    The order depends only on (seed, epoch), and rank r of R takes every R-th image from r on, so
+    the images of a global step do not depend on the number of processes. Tokens contain the epoch,
+    so persistent workers have no stale state.
 
     ``drop_last`` cuts the order to whole steps of ``batch_size * num_replicas`` images; otherwise
-    the order continues from its beginning until all ranks have equally many. The next iteration
-    skips ``start`` images of the rank's part: this resumes an epoch.
+    the order continues from its beginning until all ranks have the same number. To resume an
+    epoch, the next iteration skips ``start`` images of the rank.
     """
 
     def __init__(
@@ -270,8 +270,8 @@ class TrainSampler(DistributedSampler[tuple[int, int]]):
 class EvalSampler(DistributedSampler[int]):
     """One rank's block of positions 0, 1, ..., each counted once over all ranks.
 
-    Blocks are contiguous, so that neighbors that share a decoded image stay together. Shorter
-    blocks end in :data:`PADDING`: all ranks take equally many steps and no collective waits.
+    Blocks are contiguous, so that samples of the same decoded image stay together. Shorter blocks
+    end with :data:`PADDING`, so that all ranks have the same number of steps.
 
     >>> [list(EvalSampler(range(7), num_replicas=3, rank=rank)) for rank in range(3)]
     [[0, 1, 2], [3, 4, -1], [5, 6, -1]]
@@ -290,19 +290,19 @@ class EvalSampler(DistributedSampler[int]):
 
 
 class Progress(NamedTuple):
-    """The epoch that the trainer is in, and the batches of it that it has processed."""
+    """The trainer's current epoch, and the number of batches processed in it."""
 
     epoch: int
     batches: int
 
 
 class ResumableLoader(DataLoader[Sample]):
-    """Training batches that begin where the trainer is, also in the middle of an epoch.
+    """Training batches from the trainer's position on, also in the middle of an epoch.
 
-    The samples are pure functions of (seed, epoch, index) and the order of (seed, epoch), so the
-    position is all there is to restore. An iterator starts at its first ``next``, because Lightning
-    calls ``iter`` before it has restored its own position, and then asks ``progress``. Batches that
-    workers have prepared ahead are not counted.
+    The samples are pure functions of (seed, epoch, index) and the order is one of (seed, epoch), so
+    only the position has to be restored. An iterator asks ``progress`` at its first ``next``,
+    because Lightning calls ``iter`` before it restores its position. Batches that workers have
+    prepared ahead are not counted.
     """
 
     def __init__(

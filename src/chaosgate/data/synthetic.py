@@ -1,9 +1,9 @@
 """Synthetic image folders in the layouts of ImageNet, ImageNet-C and Oxford Pets.
 
-They let a whole study run without the sets: real JPEG files under official names, small and few. A
+They replace the data sets in smoke tests of studies: a few small JPEG files with official names. A
 class is a color and the direction of a grating, which a small network learns in seconds; phase,
-contrast and noise vary. Every file is a function of its class and number. Results on them say
-nothing about a method.
+contrast and noise vary. Every file is a function of its class and number. Results on these images
+say nothing about a method.
 """
 
 import json
@@ -40,7 +40,7 @@ def picture(kind: int, number: int, side: int = _SIDE) -> NDArray[np.uint8]:
 
 
 def write_synthetic(folder: str | Path) -> None:
-    """Write ``imagenet``, ``imagenet_c`` and ``pets`` below ``folder``, unless they are there."""
+    """Write ``imagenet``, ``imagenet_c`` and ``pets`` below ``folder``, unless they exist."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     writers = {"imagenet": _write_imagenet, "imagenet_c": _write_imagenet_c, "pets": _write_pets}

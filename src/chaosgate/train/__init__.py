@@ -1,1 +1,1 @@
-"""The one LightningModule, the backbones and weights it starts from, the schedules it follows."""
+"""The LightningModule, backbones and weights, losses, and learning rate schedules."""

@@ -9,7 +9,7 @@ cross-entropy at :math:`\gamma = 0` and the focal loss (Lin et al., 2017; for ca
 al., 2020) otherwise. Label smoothing :math:`\varepsilon` replaces :math:`y` by
 :math:`(1-\varepsilon)\,y + \varepsilon / K`. Mixup (Zhang et al., 2018) blends two images and their
 targets in proportions :math:`\lambda \sim \mathrm{Beta}(a, a)`; cutmix (Yun et al., 2019) pastes a
-rectangle of share :math:`1 - \lambda` of one image into the other.
+rectangle with the share :math:`1 - \lambda` of the area of one image into the other.
 """
 
 from math import sqrt
@@ -41,7 +41,7 @@ class CrossEntropy(nn.Module):
 
 
 class FocalLoss(CrossEntropy):
-    """Focal loss: images that are already classified with confidence count less.
+    """Focal loss: images that are already classified with confidence have less weight.
 
     Args:
         gamma: Exponent; 0 is cross-entropy.
@@ -82,7 +82,7 @@ class Mixing:
     ) -> tuple[Tensor, Tensor]:
         """Mixed images ``(B, C, H, W)`` and class weights ``(B, K)`` of classes ``(B,)``.
 
-        Proportion, rectangle and permutation are a function of ``key``.
+        Proportion, rectangle and permutation are functions of ``key``.
         """
         generator = np.random.default_rng(key)
         cut = bool(self.cutmix) and (not self.mixup or bool(generator.random() < 0.5))
@@ -111,13 +111,13 @@ class AverageWeights(WeightAveraging):
 
     With ``decay``, an exponential moving average (EMA) over steps,
     :math:`\bar w \leftarrow d\,\bar w + (1-d)\,w` with
-    :math:`d = \min(\text{decay}, (1 + \text{step}) / (10 + \text{step}))`. Without, stochastic
-    weight averaging (SWA, Izmailov et al., 2018): the mean over the ends of the epochs from
-    ``start`` on; until then the average is the network itself. A checkpoint holds the
-    average as its network, and the current weights beside it for resuming.
+    :math:`d = \min(\text{decay}, (1 + \text{step}) / (10 + \text{step}))`. Without ``decay``,
+    stochastic weight averaging (SWA, Izmailov et al., 2018): the mean of the weights after each
+    epoch from ``start`` on; before, the network itself. A checkpoint contains the average as
+    network, and the current weights for resuming.
 
     Args:
-        decay: Of the moving average, e.g. 0.999; null for SWA.
+        decay: Decay of the moving average, e.g. 0.999; null for SWA.
         start: Share of the training after which SWA begins.
     """
 

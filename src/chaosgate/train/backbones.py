@@ -1,9 +1,9 @@
-"""Networks: timm's by name, residual networks for small images, and weights from files.
+"""Networks of timm by name, residual networks for small images, and weights from files.
 
 ``timm.create_model("resnet10_small")`` works once this module is imported. A standard ResNet
 reduces 28 or 32 pixels to one site before its last stage, and a field needs a grid. The small
 networks have a 3x3 stem without stride or pooling: the stages of a 28-pixel image have 28, 14, 7
-and 4 sites a side. Their ``feature_info`` says so, so stage names work as for other backbones.
+and 4 sites per side. They have a ``feature_info``, so stage names work as for other backbones.
 """
 
 import sys
@@ -42,7 +42,8 @@ class SmallResNet(ResNet):
         layers: Blocks per stage.
         channels: Even widths of the four stages; the stem has the first.
         in_chans: Channels of the images.
-        last_stride: Stride of the last stage, 2 or 1; 1 keeps the size of the map before it.
+        last_stride: Stride of the last stage, 2 or 1; with 1 its map has the size of the previous
+            one.
         kwargs: Passed on to timm's ResNet (``num_classes``, ``drop_rate`` ...).
     """
 
@@ -126,8 +127,8 @@ class SyncBatchNorm(TorchSyncBatchNorm):
     """``trainer.sync_batchnorm: true`` for timm networks: statistics over all processes.
 
     torch's converter replaces each BatchNorm by a plain one. The BatchNorms of timm's EfficientNet,
-    RegNet, DenseNet and others include the activation that follows, which would be lost silently.
-    timm's converter keeps it.
+    RegNet, DenseNet and others include the activation that follows, which would be lost.
+    timm's converter keeps the activation.
     """
 
     def apply(self, model: nn.Module) -> nn.Module:
@@ -143,7 +144,7 @@ _NETWORK = ("backbone", "backbone_args", "num_classes", "in_chans")
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Content of a ``.safetensors`` file, or of another one loaded with ``weights_only=True``."""
+    """Content of a ``.safetensors`` file, or of another file, loaded with ``weights_only=True``."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint {path}; give a .ckpt, .pth or .safetensors file.")
@@ -183,10 +184,10 @@ def network_weights(content: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def load_weights(model: nn.Module, path: str | Path, name: str) -> list[str]:
-    """Load a file into ``model``; raise an error and change nothing if it is of another network.
+    """Load a file into ``model``; raise an error if it is from another network.
 
-    A classifier for other classes keeps its fresh weights; their names are returned and printed.
-    Files that were not written by timm are renamed by timm's filter of the architecture.
+    If the classes differ, the classifier keeps its initial weights, whose names are returned and
+    printed. Tensors of files not written by timm are renamed by timm's filter.
     """
     found, wanted = network_weights(read_checkpoint(path)), model.state_dict()
     rename = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
@@ -208,7 +209,7 @@ def load_weights(model: nn.Module, path: str | Path, name: str) -> list[str]:
 
 
 def require_fit(model: nn.Module, found: dict[str, Tensor], path: str | Path, name: str) -> None:
-    """Raise unless ``found`` has exactly the names and shapes of ``model``'s weights."""
+    """Raise an error unless ``found`` has exactly the names and shapes of ``model``'s weights."""
     wanted = model.state_dict()
     missing, unknown = wanted.keys() - found.keys(), found.keys() - wanted.keys()
     shaped = {k for k in wanted.keys() & found.keys() if wanted[k].shape != found[k].shape}
@@ -217,6 +218,6 @@ def require_fit(model: nn.Module, found: dict[str, Tensor], path: str | Path, na
         return
     details = [f"{len(keys)} {what} (e.g. {min(keys)!r})" for what, keys in wrong.items() if keys]
     raise ValueError(
-        f"checkpoint {path} is not of {name}: {', '.join(details)} out of {len(wanted)} tensors. "
-        "Use the model.backbone, backbone_args, num_classes and in_chans it was trained with."
+        f"checkpoint {path} is not from {name}: {', '.join(details)} out of {len(wanted)} tensors. "
+        "Use the model.backbone, backbone_args, num_classes and in_chans of its training."
     )

@@ -1,4 +1,4 @@
-"""Learning rates that follow the length of the training and the size of its steps; weight decay."""
+"""Learning rate schedule, weight decay of weights only, and a warning about recipes."""
 
 import math
 
@@ -17,13 +17,13 @@ class WarmupCosine(LRScheduler):
         f+(1-f)\tfrac12(1+\cos\pi\tfrac{s-wT}{T-wT})&\text{else}\end{cases}
 
     Args:
-        optimizer: Its learning rates are the peak.
+        optimizer: Its learning rates are the peak rates.
         warmup: Share :math:`w` of all steps spent rising.
         final: Last rate as a share :math:`f` of the peak.
         total_steps: Length :math:`T`; null takes the length of the run.
-        base_batch: Images per optimizer step that the learning rate is meant for. The peak is
-            multiplied by the images of a step (``data.batch_size`` x processes x accumulated
-            batches) over this number. Null takes the rate as it is.
+        base_batch: Images per optimizer step for which the learning rate is given. The peak is
+            scaled by the actual number (``data.batch_size`` x processes x accumulated batches)
+            over this number. Null does not scale.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class WarmupCosine(LRScheduler):
         super().__init__(optimizer)
 
     def follow(self, trainer: Trainer) -> None:
-        """Take the length of the run, and scale the peak with its steps."""
+        """Set the length of the run, and scale the peak with the images per step."""
         if self.total_steps is None:
             self.total_steps = max(1, int(trainer.estimated_stepping_batches))
         if self.base_batch is not None:
@@ -68,9 +68,10 @@ class WarmupCosine(LRScheduler):
 
 
 class WeightsOnlyAdamW(AdamW):
-    """AdamW that decays weights only: no norms, no biases, no position tables (as Swin's recipe).
+    """AdamW with weight decay for weights only, as in Swin's recipe: not for norms, biases, and
+    position tables.
 
-    The position tables are those that the ``no_weight_decay`` of a timm network names.
+    The position tables are listed by ``no_weight_decay`` of a timm network.
     """
 
     def exempt(self, network: nn.Module) -> None:
@@ -84,10 +85,10 @@ class WeightsOnlyAdamW(AdamW):
 
 
 def warn_of_recipe(network: nn.Module, name: str, optimizer: Optimizer) -> None:
-    """Warn of a recipe that is known not to train a network from scratch.
+    """Warn about a recipe that is known not to train a network from scratch.
 
     ConvNeXt, ViT and Swin normalize each token by LayerNorm and have no BatchNorm; with SGD at the
-    rates that are usual for a ResNet their loss stays where it starts. They are trained with AdamW.
+    usual rates of a ResNet their loss does not decrease. They are trained with AdamW.
     """
     kinds = " ".join({type(module).__name__ for module in network.modules()})
     high_rate = isinstance(optimizer, SGD) and optimizer.param_groups[0]["lr"] >= 0.01

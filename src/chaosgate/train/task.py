@@ -29,16 +29,16 @@ _SYNCHRONIZED: dict[str, Any] = {"reduce_fx": "max", "sync_dist": True}  # equal
 class ImageClassifier(LightningModule):
     """A timm backbone, measured by Top-1, NLL, ECE, Brier score and confidence minus accuracy.
 
-    Test data come as cells (clean, and corruption x severity); one pass counts them all. After a
-    test ``test_rows`` has one row per cell.
+    Test data consist of cells (clean, and corruption x severity), counted in one pass. After a test
+    ``test_rows`` has one row per cell.
 
     Args:
         backbone: Name of a timm model, or ``resnet10_small``, ``resnet18_small`` for small images.
         num_classes: Number of classes; null takes that of ``data``, and 1000 without ``data``.
         in_chans: Channels of the images; null takes that of ``data``, otherwise 3.
         weights: Start from a file (timm's, torchvision's with the same names, ``.safetensors``, or
-            a checkpoint of a run), or ``timm`` to download timm's weights. A classifier for other
-            classes starts from fresh weights. Null starts from random weights.
+            a checkpoint of a run), or ``timm`` to download timm's weights. If the classes
+            differ, the classifier starts from random weights. Null starts from random weights.
         backbone_args: Further arguments of ``timm.create_model``, e.g. ``drop_path_rate`` for
             stochastic depth.
         optimizer: Built from the parameters; any torch optimizer.
@@ -47,7 +47,7 @@ class ImageClassifier(LightningModule):
         loss: :class:`~chaosgate.train.alternatives.FocalLoss` or
             :class:`~chaosgate.train.alternatives.CrossEntropy` (the default) with their arguments.
         mixing: :class:`~chaosgate.train.alternatives.Mixing` (mixup, cutmix); null mixes nothing.
-        data: Tells number of classes, channels and image size; the command line links it.
+        data: Provides number of classes, channels and image size; set by the command line.
     """
 
     def __init__(
