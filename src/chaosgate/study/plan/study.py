@@ -6,7 +6,7 @@ a part stands for a data folder, which differs from machine to machine.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -104,8 +104,8 @@ def resolve(value: Any, folders: Mapping[str, str]) -> Any:
 
 def require_folders(study: "Study", folders: Mapping[str, str]) -> None:
     """Refuse missing folders of data before anything is trained."""
-    names = {name for part in study.parts() for name in _VARIABLE.findall(repr(part.content))}
-    found = {name: folders.get(name, "not set") for name in sorted(names)}
+    names = sorted({*_VARIABLE.findall(repr(study))})
+    found = {name: folders.get(name, "not set") for name in names}
     missing = [f"{n} is {one}" for n, one in found.items() if not Path(one).expanduser().exists()]
     if missing:
         raise FileNotFoundError(
@@ -256,13 +256,6 @@ class Study(_Entry):
     last: Parts = ()
     synthetic: bool = False
     path: Path = Path()
-
-    def parts(self) -> Iterator[ConfigPart]:
-        """Every part of a configuration that this study names."""
-        levels = [axis.levels for axis in self.grid.values()]
-        named = [parts for one in (self.methods, self.tests, *levels) for parts in one.values()]
-        for parts in (self.base, self.overrides, self.last, *named):
-            yield from parts
 
     def axes_of(self, method: str) -> dict[str, Mapping[str, ConfigParts]]:
         """The axes that a method is varied over, with their levels; strength is the last."""

@@ -228,8 +228,9 @@ def _ensembles(
         if len(members) == one.size:
             own = _together(members, first.bins)
             rows = [row | own[cell_of(row)] for row in first.rows if cell_of(row) in own]
-            about = (f"{one.of} ensemble x{one.size}", one.of, {}, -1 - k // one.size, one.size)
-            yield Network("", *about, first.checkpoint, first.config, [], rows)
+            name, seed = f"{one.of} ensemble x{one.size}", -1 - k // one.size
+            about = (seed, one.size, first.checkpoint, first.config)
+            yield Network("", name, one.of, {}, *about, [], rows)
 
 
 def _together(members: Sequence[Samples], bins: int) -> dict[Cell, dict[str, Any]]:

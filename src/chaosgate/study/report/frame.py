@@ -304,7 +304,8 @@ class Results:
                 names = contrast.removesuffix("+T").split(" - ")
                 mine, theirs = (n if n in self.rows else self.selected.get(n) or n for n in names)
                 theirs += "+T" * contrast.endswith("+T")
-                asked.append(("planned", mine, theirs, *endpoint.split(" ")))
+                part, metric = endpoint.split(" ")
+                asked.append(("planned", mine, theirs, part, metric))
         for kind, mine, theirs, part, metric in asked:
             plain = theirs.removesuffix("+T")
             if mine in self.rows and plain in self.rows:
