@@ -65,7 +65,7 @@ def test_files_that_are_missing_damaged_or_of_another_set_are_named(tmp_path):
         fashion(tmp_path)
     for damage in (b"", b"\0\0\x0d\1", b"\0\0\x08\1\0\0\0\x09abc"):
         (tmp_path / "broken").write_bytes(damage)
-        with pytest.raises(ValueError, match="broken.*fetch it again"):
+        with pytest.raises(ValueError, match="broken.*download it again"):
             read_idx(tmp_path / "broken")
 
 

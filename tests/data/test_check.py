@@ -59,7 +59,7 @@ HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(50)
 DEEP = np.arange(65536, dtype=np.uint16).reshape(256, 256)
 FLOATS = np.random.default_rng(0).random((20, 30), dtype=np.float32)
 KINDS = {
-    "heic": (lambda ant: (ant / "a.heic").write_bytes(HEIC), "1 images are not read"),
+    "heic": (lambda ant: (ant / "a.heic").write_bytes(HEIC), "1 images have an unsupported format"),
     "avif": (lambda ant: Image.open(ant / "00.jpg").save(ant / "a.avif"), "a.avif"),
     "jfif": (lambda ant: (ant / "00.jpg").rename(ant / "a.JFIF"), "a.JFIF"),
     "deep png": (saved(DEEP, "deep.png"), "1 images saturate"),
@@ -91,7 +91,7 @@ def test_what_does_not_affect_training_is_counted_and_the_status_is_0(photos, ch
     Image.new("CMYK", (9, 9)).save(photos / "bee" / "cmyk.jpg")
     status, printed = check(photos)
     assert status == 0, printed
-    assert "1 links lead back to a folder above" in printed and "1 .txt" in printed, printed
+    assert "1 links lead to a parent folder" in printed and "1 .txt" in printed, printed
     assert "hidden" not in printed
 
 

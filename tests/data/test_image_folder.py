@@ -97,7 +97,7 @@ def test_one_line_says_how_many_files_are_not_read_and_why(copy, monkeypatch):
     (copy / "bee" / "loop.jpg").symlink_to("loop.jpg")
     folder(copy)
     (line,) = printed
-    assert "6 files are not read: 2 .heic, 1 .txt, 2 link to nothing, 1 outside class" in line
+    assert "6 files are not read: 2 .heic, 1 .txt, 2 broken link, 1 outside class" in line
 
 
 def thin_out(copy):

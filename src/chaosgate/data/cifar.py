@@ -62,7 +62,7 @@ class CIFAR10(ArrayData):
             train, test = (self.reader(str(self.root), train=part) for part in (True, False))
         except RuntimeError as error:
             raise ValueError(
-                f"files in {self.folder} are missing or damaged (md5). Fetch the set again "
+                f"files in {self.folder} are missing or damaged (md5). Download the set again "
                 "(data.download: true)."
             ) from error
         self.class_names = list(train.classes)

@@ -91,7 +91,7 @@ class OxfordPets(PhotoData):
         if len(entries) != count or {target for _, target in entries} != set(range(CLASSES)):
             raise ValueError(
                 f"{path} lists {len(entries)} images; the official list has {count} of classes 1 "
-                f"to {CLASSES}. Fetch it again."
+                f"to {CLASSES}. Download it again."
             )
         names = {target: name.rsplit("_", 1)[0].replace("_", " ") for name, target in entries}
         self.class_names = [names[target] for target in range(CLASSES)]
