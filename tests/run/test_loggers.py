@@ -39,4 +39,3 @@ def test_rows_and_energy_do_not_depend_on_the_logger(command, configs, monkeypat
     trained, tested = (Path(f"with_csv/csv/version_{n}/metrics.csv").read_text() for n in (0, 1))
     wanted = {"train/loss", "train/top1", "val/nll", "noise/L4/energy"}
     assert wanted <= set(trained.splitlines()[0].split(",")) and "test/clean/nll" in tested
-    assert list(Path("with_wandb/wandb").glob("offline-run-*/files/media/images/noise/gate*.png"))
