@@ -1,12 +1,12 @@
-"""The corruptions of ImageNet-C, usable alone, reproducible per image, and fast.
+"""The corruptions of ImageNet-C, standalone, reproducible per image, and fast.
 
 >>> import numpy as np
 >>>
 
-*Parameters.* ``imagenet`` holds the values of the 224-pixel benchmark, ``small`` those that the
-same authors chose for 32-pixel images (CIFAR-10-C). Both come from Hendrycks and Dietterich,
+*Parameters.* ``imagenet`` has the values of the 224-pixel benchmark, ``small`` those for 32-pixel
+images by the same authors (CIFAR-10-C). Both come from Hendrycks and Dietterich,
 *Benchmarking Neural Network Robustness to Common Corruptions and Perturbations* (ICLR 2019), and
-the generating scripts of that benchmark. Every tuple is indexed by severity 1..5.
+the scripts that generated that benchmark. Every tuple is indexed by severity 1..5.
 """
 
 from importlib import import_module
@@ -47,7 +47,7 @@ COMMON = (
 """The fifteen corruptions that enter the mean corruption error, in the benchmark's order."""
 
 EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
-"""The four held-out corruptions, meant for validation."""
+"""The four additional corruptions, intended for validation."""
 
 PAPER = (
     "defocus_blur",

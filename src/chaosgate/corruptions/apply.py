@@ -1,4 +1,4 @@
-"""Corrupt one image or many: names and severities in, images of the same kind out."""
+"""Corrupt one or many images by name and severity; the type of the images is kept."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,12 +20,11 @@ _WORD = 1 << 64
 
 
 def generator(seed: int, name: str, severity: int, index: int) -> np.random.Generator:
-    r"""The stream of one (seed, corruption, severity, image index), a pure function of these four.
+    r"""The random stream of an image, a pure function of (seed, corruption, severity, index).
 
-    Philox is counter based: (seed, corruption, severity) make its key, the index of the image
-    stands in the upper half of its 256-bit counter, and each image may use :math:`2^{128}` blocks
-    before it would meet its neighbor. Nothing depends on the order of the calls or on the number
-    of workers.
+    Philox is counter-based: (seed, corruption, severity) are its key and the index of the image is
+    the upper half of its 256-bit counter, so each image has :math:`2^{128}` blocks. The stream does
+    not depend on the order of calls or the number of workers.
 
     >>> a = generator(0, "shot_noise", 3, index=7).integers(100, size=4)
     >>> b = generator(0, "shot_noise", 3, index=7).integers(100, size=4)
@@ -92,12 +91,12 @@ def corrupt(
     precision: Precision = "float32",
     frost_textures: str | PathLike[str] | None = None,
 ) -> AnyImage:
-    """Apply one corruption of ImageNet-C to one 8-bit image; the bare corruption, without the
-    benchmark's JPEG save.
+    """Apply one corruption of ImageNet-C to one 8-bit image, without the benchmark's final JPEG
+    compression.
 
-    The draws are a pure function of ``(seed, name, severity, index)``: give every image of a data
-    set its own ``index``. ``table="small"`` takes the parameters made for 32-pixel images.
-    ``precision="float64"`` repeats the benchmark's double precision bit for bit; the default
+    The random numbers are a pure function of ``(seed, name, severity, index)``: give every image of
+    a data set its own ``index``. ``table="small"`` uses the parameters for 32-pixel images.
+    ``precision="float64"`` reproduces the benchmark's double precision bit for bit; the default
     differs by one gray level in a few values of ten thousand.
 
     Args:
@@ -105,11 +104,11 @@ def corrupt(
             "L" or "RGB". All 8-bit; the result is of the same kind.
         name: One of ``COMMON`` or ``EXTRA``.
         severity: 1 to 5.
-        seed: Names the whole random experiment.
+        seed: Seed of the experiment.
         index: Number of the image in its data set.
         table: "imagenet" or "small".
         precision: "float32" (fast) or "float64" (reference).
-        frost_textures: Folder with the benchmark's frost pictures; only frost needs it.
+        frost_textures: Folder of the benchmark's frost images; only frost needs it.
 
     >>> image = np.full((28, 28), 128, dtype=np.uint8)
     >>> corrupt(image, "shot_noise", severity=3, index=5, table="small").shape
@@ -131,9 +130,9 @@ def corrupt_batch(
     precision: Precision = "float32",
     frost_textures: str | PathLike[str] | None = None,
 ) -> npt.NDArray[np.uint8]:
-    """Corrupt a stack of images (N, H, W) or (N, H, W, C), exactly as `corrupt` would one by one.
+    """Corrupt a stack of images (N, H, W) or (N, H, W, C); the result equals that of `corrupt`.
 
-    ``indices`` are the images' numbers in their data set, 0..N-1 where not given.
+    ``indices`` are the images' numbers in their data set, by default 0..N-1.
     """
     given = parameters(name, severity, table)
     if precision not in ("float32", "float64"):
@@ -164,11 +163,9 @@ def corrupt_batch(
 
 
 def jpeg_roundtrip(image: AnyImage, quality: int = 85) -> AnyImage:
-    """Save and load as JPEG with 4:2:0 color: how the benchmark stores its images, hence a part of
-    it.
+    """Save and load as JPEG with 4:2:0 color, as the benchmark stores its images.
 
-    The benchmark also asked for optimized Huffman tables. They make the file smaller and no pixel
-    different, so the time for them is saved here.
+    The benchmark also uses optimized Huffman tables. They do not change pixels and are omitted.
     """
     array, back = as_array(image)
     return cast(AnyImage, back(digital.jpeg(array, quality)))
@@ -178,10 +175,10 @@ def jpeg_roundtrip(image: AnyImage, quality: int = 85) -> AnyImage:
 class Corrupt:
     """A corruption as a transform: ``Corrupt("fog", 3)(image, index)``.
 
-    Inside ``torchvision.transforms.Compose`` no index arrives and every image gets the draws of
-    index 0; a data set that wants fresh draws per image calls it with the number of the image.
-    ``jpeg_quality=85`` adds the save that the released benchmark has; the other arguments are those
-    of :func:`corrupt`.
+    Inside ``torchvision.transforms.Compose`` there is no index, so every image gets the random
+    numbers of index 0; for independent draws, call it with the number of the image.
+    ``jpeg_quality=85`` adds the JPEG compression of the released benchmark; the other arguments are
+    those of :func:`corrupt`.
     """
 
     name: str
@@ -203,7 +200,7 @@ class Corrupt:
 
 
 def as_array(image: Any) -> tuple[Bytes, Callable[[Bytes], Any]]:
-    """One image as a contiguous (H, W, C) array, and the way back to its own kind."""
+    """One image as a contiguous (H, W, C) array, and the function back to its type."""
     if isinstance(image, torch.Tensor):
         device, planes = image.device, image.detach().cpu().numpy()
         array = planes.transpose(1, 2, 0) if planes.ndim == 3 else planes

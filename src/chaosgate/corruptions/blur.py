@@ -1,14 +1,13 @@
 r"""Gaussian, defocus, glass, motion and zoom blur.
 
-*Glass.* The benchmark writes the exchange of two pixels, but on array views, so that the second
-assignment reads what the first has just written: what happens is the copy :math:`x_{h,w} \leftarrow
-x_{h + \delta_y,\, w + \delta_x}`. The copies run from the bottom right to the top left and see each
-other's results, so a scan is a chain of pointers rather than a gather; following the chains for all
-pixels at once gives the same image as the loop, bit for bit.
+*Glass.* The benchmark's code exchanges two pixels, but on array views, so the second assignment
+reads the result of the first. The effect is the copy :math:`x_{h,w} \leftarrow
+x_{h + \delta_y,\, w + \delta_x}`. The copies run from the bottom right to the top left and use
+earlier results, so a scan is a chain of pointers rather than a gather. Following the chains of all
+pixels at once gives an image that is bit-identical to that of the loop.
 
-*Motion.* The benchmark called ImageMagick, which rounds to the nearest gray level. So does this;
-the package ``imagecorruptions`` truncates, which makes its images half a gray level darker on
-average.
+*Motion.* The benchmark used ImageMagick, which rounds to the nearest gray level, as here. The
+package ``imagecorruptions`` truncates, so its images are half a gray level darker on average.
 """
 
 from functools import lru_cache
@@ -44,8 +43,8 @@ def gaussian_blur(image: Bytes, sigma: float, precision: Precision = "float32") 
     levels.
 
     In float32 (sigma of 1.6 and more) one or two values in ten thousand of a photograph are one
-    level off; of one with 42 % white values 2 %, of one with 89 % 5 to 8 % (measured): near white
-    the exact result is a whole level less 1e-4.
+    level off. With 42 % white values it is 2 %, with 89 % it is 5 to 8 % (measured), because near
+    white the exact result is a whole level less 1e-4.
     """
     if precision == "float64":
         return _exact_gaussian(image, sigma)
@@ -63,8 +62,8 @@ def defocus_blur(
     """Correlation of an (H, W, C) image with a softened disk, mirrored at the edges without
     repeating them.
 
-    The weights are used as they come: at severities 4 and 5 of the 224-pixel table they sum to
-    1.013 and 1.011.
+    The weights are not normalized: at severities 4 and 5 of the 224-pixel table they sum to 1.013
+    and 1.011.
     """
     if precision == "float64":
         values = cv2.filter2D(image / 255.0, cv2.CV_64F, disk(radius, alias)).reshape(image.shape)
@@ -79,11 +78,11 @@ def defocus_blur(
 
 @lru_cache(maxsize=32)
 def disk(radius: float, alias: float) -> npt.NDArray[np.float32]:
-    """The lens of the defocus: a disk on a 17 x 17 grid (wider beyond radius 8), softened by a
-    small Gaussian.
+    """The kernel of the defocus: a disk on a 17 x 17 grid (larger for a radius above 8), softened
+    by a small Gaussian.
 
-    The grid cuts the Gaussian off and mirrors it, which is why a disk that touches the edge gains
-    weight.
+    The Gaussian is cut off and mirrored at the edge of the grid, so a disk that touches the edge
+    gains weight.
     """
     reach = np.arange(-8, 8 + 1) if radius <= 8 else np.arange(-radius, radius + 1)
     width = 3 if radius <= 8 else 5
@@ -171,7 +170,7 @@ def sources(offsets: Bytes, shape: tuple[int, ...], reach: int) -> npt.NDArray[n
 
 
 def take_pixels(image: Bytes, index: npt.NDArray[np.intp]) -> Bytes:
-    """Gather whole pixels of an (H, W, C) image; three channels travel as one 32-bit word."""
+    """Gather whole pixels of an (H, W, C) image; three channels are packed into one 32-bit word."""
     if image.shape[2] == 1:
         return image.reshape(-1).take(index).reshape(image.shape)
     packed = cv2.cvtColor(image, cv2.COLOR_RGB2RGBA).view(np.uint32).reshape(-1)
@@ -195,8 +194,7 @@ def motion_blur(
 
     with offsets :math:`o_i` as (row, column).
 
-    The sum is rounded to the nearest gray level, not truncated, because the program that made the
-    benchmark does so.
+    The sum is rounded to the nearest gray level, as in the benchmark, not truncated.
     """
     height, width = image.shape[:2]
     down, right, weights = motion_path(angle, radius, sigma)
@@ -252,8 +250,8 @@ def zoom_blur(image: Bytes, stop: float, step: float, precision: Precision = "fl
     r"""Average of an (H, W, C) image and its centered enlargements by :math:`1, 1 + s, 1 + 2s,
     \dots` below ``stop``.
 
-    The number of factors follows NumPy's floating ``arange``, which at severity 1 includes its own
-    end. The benchmark keeps this one corruption in float32; the reference mode does the same.
+    The number of factors follows NumPy's floating ``arange``, which at severity 1 includes the end.
+    The benchmark computes only this corruption in float32; the reference mode does the same.
     """
     factors = np.arange(1, stop, step)
     if precision == "float64":

@@ -5,11 +5,10 @@ pixel:
 
 .. math:: y(p) = (Ax)(p + \alpha\, G_\sigma u(p)), \qquad u(p) \sim \mathrm{Uniform}(-1, 1)^2
 
-This is the benchmark's. The package ``imagecorruptions`` leaves the affine map out and has other
-:math:`\alpha` and
-:math:`\sigma`: at 224 pixels its local displacements are 1.06, 1.32, 1.73, 2.04, 2.51 pixels (root
-mean square, severities 1 to 5) where the benchmark's are 0.12, 4.88, 0.81, 1.18, 1.93 beside its
-affine map.
+as in the benchmark. The package ``imagecorruptions`` omits the affine map and has other values of
+:math:`\alpha` and :math:`\sigma`: at 224 pixels its local displacements are 1.06, 1.32, 1.73, 2.04,
+2.51 pixels (root mean square, severities 1 to 5); the benchmark's are 0.12, 4.88, 0.81, 1.18, 1.93
+in addition to the affine map.
 """
 
 from functools import lru_cache
@@ -25,7 +24,7 @@ from chaosgate.corruptions.levels import Bytes, Plane, Precision, bands, in_hsv,
 
 
 def contrast(image: Bytes, factor: float) -> Bytes:
-    r"""Draw an (H, W, C) image towards its channel means: :math:`(x - \bar x) c + \bar x`."""
+    r"""Move an (H, W, C) image toward its channel means: :math:`(x - \bar x) c + \bar x`."""
     result = np.empty_like(image)
     for channel, mean in enumerate(np.mean(image / 255.0, axis=(0, 1)).tolist()):
         result[..., channel] = truncate((np.arange(256) / 255.0 - mean) * factor + mean).take(
@@ -54,7 +53,7 @@ class ElasticDraws(NamedTuple):
 def draw_elastic(
     stream: np.random.Generator, shape: tuple[int, ...], given: dict[str, Any]
 ) -> ElasticDraws:
-    """All randomness of one elastic transform of an image of the given shape."""
+    """The random numbers of one elastic transform of an image of the given shape."""
     size = shape[:2]
     return ElasticDraws(
         stream.uniform(-1, 1, (3, 2)), stream.uniform(-1, 1, size), stream.uniform(-1, 1, size)
@@ -110,8 +109,8 @@ def bilinear(
     """Bilinear values of (C, H, W) planes at rows ``y`` and columns ``x``, mirrored with the edge
     repeated.
 
-    Coordinates may lie up to ``reach`` pixels outside. Written out, because OpenCV before version 5
-    rounds coordinates to 1/32 pixel.
+    Coordinates may lie up to ``reach`` pixels outside. OpenCV is not used, because before version 5
+    it rounds coordinates to 1/32 pixel.
     """
     height, width = planes.shape[1:]
     top, left = np.floor(y).astype(np.intp), np.floor(x).astype(np.intp)
@@ -151,8 +150,8 @@ def pixelate(image: Bytes, factor: float) -> Bytes:
     """Shrink an (H, W, C) image by ``factor`` (sizes truncated) and enlarge it again, both with
     Pillow's box filter.
 
-    Enlarging, the box holds one source pixel, so the box filter only copies; Pillow copies faster
-    when asked to.
+    When enlarging, the box filter only copies pixels, which Pillow does faster with
+    nearest-neighbor interpolation.
     """
     height, width = image.shape[:2]
     size = max(1, int(width * factor)), max(1, int(height * factor))
@@ -175,9 +174,9 @@ def _nearest_is_box(small: int, large: int) -> bool:
 
 
 def jpeg(image: Bytes, quality: int) -> Bytes:
-    """Encode and decode an (H, W, C) image as JPEG at 4:2:0; one channel is coded as luma alone.
+    """Encode and decode an (H, W, C) image as JPEG at 4:2:0; one channel is encoded as luma.
 
-    The benchmark was made with Pillow. OpenCV has the same coder (libjpeg-turbo with its accurate
+    The benchmark was made with Pillow. OpenCV has the same encoder (libjpeg-turbo with accurate
     transforms), gives the same bits, and takes two thirds of the time.
     """
     color = image.shape[2] == 3

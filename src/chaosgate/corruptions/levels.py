@@ -1,12 +1,10 @@
-r"""From real values back to gray levels: truncation, as the benchmark ends with it, and what it
-needs to be fast.
+r"""From real values to gray levels: the benchmark's final truncation, made fast.
 
-Truncation turns an error of :math:`10^{-6}` into a whole gray level wherever the exact value is an
-integer, and it is one in every flat region. There the benchmark's double precision lands on
-:math:`n` or on :math:`n - 1` depending on the last bit of the filter weights. The fast filters add
-in another order or in float32, where that bit is lost; they take it from a table of what the
-benchmark does to constant images (``drops``). What remains are isolated values that come within the
-rounding error of an integer by chance.
+If the exact value is an integer, truncation turns an error of :math:`10^{-6}` into a whole gray
+level. This happens in every flat region: there the benchmark's double precision gives :math:`n` or
+:math:`n - 1`, depending on the last bit of the filter weights. The fast filters add in another
+order or in float32, so they use a table of the benchmark's results for constant images (``drops``).
+Differences remain only at isolated values that are close to an integer by chance.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,11 +37,10 @@ def truncate(values: Array) -> Bytes:
 
 
 def truncate_filtered(values: Array, drops: Drops | None) -> Bytes:
-    """Clip values to [0, 255] and truncate them; ``drops[n]``: what should be exactly ``n`` becomes
-    ``n - 1``.
+    """Clip values to [0, 255] and truncate them; if ``drops[n]``, the exact value ``n``
+    becomes ``n - 1``.
 
-    Works in the memory of ``values``, which is overwritten: fresh pages cost as much as the
-    arithmetic.
+    ``values`` is overwritten, because new memory costs as much time as the arithmetic.
     """
     slack = values.dtype.type(SLACK[values.dtype])
     np.clip(values, 0, 255, out=values)
@@ -58,30 +55,26 @@ def truncate_filtered(values: Array, drops: Drops | None) -> Bytes:
 
 
 def drops(flat: Bytes) -> Drops | None:
-    """The table for `truncate_filtered`, from the levels that constant images of all 256 levels end
-    in.
-    """
+    """The table for `truncate_filtered`, from the results for constant images of all 256 levels."""
     lower = flat == np.arange(256) - 1
     return lower if lower.any() else None
 
 
 def bands(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Cut an (H, W, C) image into bands of whole rows; what is computed on one stays in the
-    processor's cache.
-    """
+    """Cut an (H, W, C) image into bands of whole rows, which fit into the processor's cache."""
     rows = max(1, 16384 // max(1, shape[1] * shape[2]))
     return (slice(start, min(start + rows, shape[0])) for start in range(0, shape[0], rows))
 
 
 def in_hsv(image: Bytes, change: Callable[[Plane, Plane], tuple[Plane, Plane]]) -> Bytes:
-    r"""Let ``change`` map saturation and value of an (H, W, 3) image, both in [0, 1]; the hue
-    stays.
+    r"""Apply ``change`` to saturation and value of an (H, W, 3) image, both in [0, 1]; the hue
+    does not change.
 
     With :math:`V = \max(r, g, b)` and :math:`S = 1 - \min(r, g, b) / V` the color is rebuilt from
     the four numbers :math:`V`, :math:`V(1 - S)`, :math:`V(1 - fS)` and :math:`V(1 - (1 - f)S)`,
     where :math:`f` is the position within a sixth of the hue circle. Many results are whole gray
-    levels up to the last bit, so the order of operations matters for the truncation; it is kept, in
-    double precision, in both modes.
+    levels up to the last bit, so the order of operations matters for the truncation; both modes use
+    the benchmark's order in double precision.
     """
     return np.concatenate([_change_hsv(image[rows], change) for rows in bands(image.shape)])
 

@@ -1,14 +1,14 @@
-r"""Pointwise noises as exact laws on gray levels.
+r"""Pointwise noise as exact distributions of gray levels.
 
-A noise that treats every channel value alike and ends in a gray level is a stochastic matrix
+Noise that is the same for every channel value and results in a gray level is a stochastic matrix
 
 .. math:: K(g, k) = \Pr(\text{output} = k \mid \text{input} = g), \qquad g, k \in \{0, \dots, 255\},
 
 because inputs are 8-bit. The matrix of each noise follows from its formula with the benchmark's
 clipping and truncation, :math:`\lfloor 255 \min(1, \max(0, \cdot)) \rfloor`. It is rounded to
-multiples of :math:`2^{-32}` and drawn from by Walker's alias method with one uniform 32-bit word
-per value: 8 bits choose a column, 24 bits decide between the column and its alias. The law that
-comes out is the rounded matrix exactly, within :math:`2^{-25}` of :math:`K` in total variation, at
+multiples of :math:`2^{-32}` and sampled by Walker's alias method with one uniform 32-bit word per
+value: 8 bits choose a column, 24 bits decide between the column and its alias. The samples follow
+the rounded matrix exactly, within :math:`2^{-25}` of :math:`K` in total variation, at
 a fraction of the cost of normal or Poisson variates.
 """
 
@@ -79,14 +79,12 @@ def quantize(law: Law) -> npt.NDArray[np.int64]:
 
 
 def alias_table(counts: npt.NDArray[np.int64]) -> Words:
-    r"""Walker's table for rows of 256 integers that sum to :math:`2^{32}`, all in integers, hence
-    without error.
+    r"""Walker's table for rows of 256 integers that sum to :math:`2^{32}`, exact in integers.
 
     Column :math:`j` of a row holds :math:`2^{24}` units: ``entry >> 8`` of them belong to level
-    :math:`j`, the others to its alias ``entry & 255``; a full column names itself. All rows advance
-    together, one column a step: while the giver has a full column or more, the next poor column is
-    settled and filled up by it; once it is poor itself, it is settled in turn and filled up by the
-    next giver.
+    :math:`j`, the others to its alias ``entry & 255``; the alias of a full column is itself. All
+    rows are processed together, one column per step: while the donor has a full column or more, it
+    fills the next incomplete column; then the donor is incomplete and is filled by the next donor.
     """
     rows = np.arange(len(counts))
     order = np.argsort(counts < _COLUMN, axis=1, kind="stable")  # givers first, then the poor
@@ -109,8 +107,8 @@ def alias_table(counts: npt.NDArray[np.int64]) -> Words:
 
 
 def act(image: Bytes, words: Words, table: Words) -> Bytes:
-    """Send every gray level to its draw: low byte of the word = column, the upper 24 bits against
-    the threshold.
+    """Sample every gray level: the low byte of the word is the column, the upper 24 bits are
+    compared with the threshold.
     """
     column = words.astype(np.uint8)
     entry = table.reshape(-1).take((image.astype(np.uint16) << 8) | column)

@@ -1,11 +1,10 @@
 """Snow, frost, fog, brightness, and spatter: drops of water (severities 1 to 3) or splashes of mud
 (4 and 5).
 
-Where the package ``imagecorruptions`` departs from the benchmark, this follows the benchmark.
-*Snow*: the layer of flakes is cut to the image and made 8-bit before its motion blur, so that at
-the border the edge is repeated; the package blurs the enlarged layer and cuts it afterwards, and
-quantizes it once. *Frost*: the texture is cut at its own scale; the package first enlarges it by
-1.1.
+If the package ``imagecorruptions`` differs from the benchmark, this module follows the benchmark.
+*Snow*: the layer of flakes is cropped to the image and made 8-bit before the motion blur, so its
+edges are replicated; the package blurs the enlarged layer, crops it afterwards, and quantizes it
+once. *Frost*: the texture is cropped at its original scale; the package first enlarges it by 1.1.
 """
 
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ from chaosgate.corruptions.blur import (
 from chaosgate.corruptions.levels import Array, Bytes, Plane, Precision, bands, in_hsv, truncate
 
 FROST_FILES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
-"""The textures that the benchmark draws from; its sixth is never drawn."""
+"""The textures used by the benchmark, which never uses its sixth."""
 
 WATER = (175, 238, 238)
 MUD = (63, 42, 20)
@@ -48,7 +47,7 @@ class SnowDraws(NamedTuple):
 def draw_snow(
     stream: np.random.Generator, shape: tuple[int, ...], given: dict[str, Any]
 ) -> SnowDraws:
-    """All randomness of one snowfall; noise outside the crop is not drawn."""
+    """The random numbers of one snow corruption; noise outside the crop is not drawn."""
     crops = [zoom_crop(length, given["zoom"]) for length in shape[:2]]
     flakes = stream.standard_normal([crop.stop - crop.start for crop in crops])
     return SnowDraws(flakes, float(stream.uniform(-135, -45)))
@@ -66,9 +65,7 @@ def snow(
     mix: float,
     precision: Precision = "float32",
 ) -> Bytes:
-    """Whiten an (H, W, C) image and add blurred flakes together with their copy turned by 180
-    degrees.
-    """
+    """Whiten an (H, W, C) image and add blurred flakes and their copy rotated by 180 degrees."""
     layer = flakes(image.shape, draws.flakes * scale + loc, zoom, precision)
     layer[layer < threshold] = 0
     fallen = motion_blur(truncate(layer), draws.angle, radius, sigma, precision)
@@ -115,14 +112,14 @@ def _decode(folder: str) -> tuple[Bytes, ...]:
 def draw_frost(
     stream: np.random.Generator, shape: tuple[int, ...], given: dict[str, Any]
 ) -> tuple[int, int, int]:
-    """Which texture, and the row and column where its crop of the image's size begins."""
+    """The texture, and the row and column of the crop."""
     which = int(stream.integers(len(FROST_FILES)))
     texture = given["textures"][which]
     room = [have - need for have, need in zip(texture.shape[:2], shape[:2], strict=True)]
     if min(room) < 0:
         raise ValueError(
             f"an image of {shape[0]} x {shape[1]} pixels is larger than the frost texture "
-            f"{FROST_FILES[which]}, which is cut at its own scale. Shrink the image."
+            f"{FROST_FILES[which]}, which is not enlarged. Shrink the image."
         )
     row, column = (int(stream.integers(max(1, space))) for space in room)
     return which, row, column
@@ -152,7 +149,7 @@ def draw_fog(
     for n = 1, 2, 4, ...
 
     The map is the smallest power of two that covers the image (256 for 224 pixels, 32 for 28); the
-    three planes are the middles of the squares, and the middles of their horizontal and vertical
+    three planes are the centers of the squares, and the centers of their horizontal and vertical
     sides.
     """
     levels = max(1, (max(shape[:2]) - 1).bit_length())
@@ -176,7 +173,7 @@ def fog(image: Bytes, draws: Sequence[Plane], amount: float, decay: float) -> By
 def plasma(draws: Sequence[Plane], decay: float) -> Plane:
     r"""Diamond-square fractal on a torus, scaled to [0, 1].
 
-    Level by level the middles of squares, then of sides, become the mean of their four neighbors
+    At each level the centers of squares, then of sides, become the mean of their four neighbors
     plus :math:`w^2 U(-1, 1)`; the width :math:`w` starts at 100 and is divided by ``decay`` after
     every level.
     """
@@ -202,8 +199,8 @@ def plasma(draws: Sequence[Plane], decay: float) -> Plane:
 
 
 def brightness(image: Bytes, shift: float) -> Bytes:
-    """Raise the value V of an (H, W, C) image by ``shift``, clipped to 1; of a gray image V is the
-    gray level.
+    """Increase the value V of an (H, W, C) image by ``shift``, clipped to 1; for gray images V is
+    the gray level.
     """
     if image.shape[2] == 1:
         return truncate(image / 255.0 + shift)
@@ -242,7 +239,7 @@ def spatter(
 
 
 def water(liquid: Plane, strength: float) -> npt.NDArray[np.float32]:
-    """How much light each pixel gains from water: edges of the liquid, widened, equalized and
+    """The light that each pixel gains from water: edges of the liquid, widened, equalized and
     embossed.
     """
     layer = (liquid * 255).astype(np.uint8)
