@@ -1,4 +1,4 @@
-"""Train your own LightningModule with a gate: the callback does everything."""
+"""Train your own LightningModule with a gate, which the callback attaches."""
 
 import lightning.pytorch as pl
 from my_project.data import Shapes

@@ -10,7 +10,7 @@ SIDE = 28
 
 
 class Shapes(ArrayData):
-    """Three classes of noisy shapes. Replace :meth:`read` by your own images."""
+    """Three classes of noisy shapes. Replace :meth:`read` to use your own images."""
 
     num_classes = 3
     class_names = ["square", "disc", "cross"]

@@ -1,4 +1,4 @@
-"""An operator: a symmetric positive definite matrix; the noise has its inverse as covariance."""
+"""An operator: a symmetric positive definite matrix. The covariance of the noise is its inverse."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ import chaosgate as cg
 
 
 class Islands(cg.Operator):
-    """Dirichlet Laplacian with weak ties between the left and the right half of the map."""
+    """Dirichlet Laplacian with weak edges between the left and the right half of the map."""
 
     def __init__(self, tie: float = 0.05) -> None:
         self.tie = tie

@@ -1,4 +1,4 @@
-"""A LightningModule of your own. ``NoiseInjection(target="network")`` attaches the gate."""
+"""Your own LightningModule. ``NoiseInjection(target="network")`` attaches the gate."""
 
 import lightning.pytorch as pl
 import timm

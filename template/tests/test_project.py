@@ -1,4 +1,4 @@
-"""What your gate and operator promise, and that a network trains with them."""
+"""Properties of your gate and operator, and of the data."""
 
 import torch
 from my_project.data import Shapes
