@@ -44,7 +44,7 @@ def nll_of(run: Path, count: int) -> "list[Tensor]":
     data.setup("fit")
     loss, nll = torch.nn.CrossEntropyLoss(reduction="none"), []
     for loader in (data.plain_train_dataloader(), data.val_dataloader()):
-        size: int = len(loader.dataset)  # type: ignore[arg-type]
+        size: int = len(loader.dataset)
         chosen = Subset(loader.dataset, range(0, size, -(-size // count)))
         parts = DataLoader(chosen, loader.batch_size, collate_fn=loader.collate_fn)
         with torch.no_grad():

@@ -107,7 +107,7 @@ def _about(source: "Source") -> dict[str, Any]:
     last = rows[-1] if rows else {}
     tested = [{k: v for k in _TESTED if (v := row.get(k)) is not None and v == v} for row in rows]
     with suppress(ValueError, OSError, AttributeError):  # its images are not on this machine
-        data.setup("validate")  # type: ignore[union-attr]
+        data.setup("validate")
     classes = getattr(data, "class_names", ())
     return {
         "network": {"timm_name": source.backbone, "arguments": source.arguments},

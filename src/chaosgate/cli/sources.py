@@ -87,18 +87,19 @@ def find_images(
             raise ValueError(f"there are no images for {source.name}; give --images FOLDER.")
         data.setup("validate")
         chosen = _spaced(range(len(data.val_split.targets)), count)
-        return data.normalize(torch.stack([as_tensor(data.val_split.images[i]) for i in chosen]))
+        pixels = torch.stack([as_tensor(data.val_split.images[i]) for i in chosen])
+        return data.normalize(pixels)  # type: ignore[no-any-return]
     files = walk(folder).paths if folder.is_dir() else []
     if not files:
         raise FileNotFoundError(f"no images in {folder}; give a folder of images.")
-    channels, side = example_input(source.model).shape[1:3]
-    side = image_size or getattr(data, "image_size", side)
+    channels, made_for = example_input(source.model).shape[1:3]
+    side = image_size or int(getattr(data, "image_size", made_for))
     cut = (usual_resize(side), side, InterpolationMode.BILINEAR)
     images = [as_tensor(center_crop(decode(path), *cut)) for path in _spaced(files, count)]
     batch = torch.stack(images).float()
     batch = batch.mean(1, keepdim=True) if channels == 1 else batch
     if data is not None:
-        return data.normalize(batch)
+        return data.normalize(batch)  # type: ignore[no-any-return]
     config: dict[str, Any] = getattr(source.model, "pretrained_cfg", None) or {}
     mean, std = (config.get(name, (0.5,) * channels)[:channels] for name in ("mean", "std"))
     return normalized(batch, mean, std)

@@ -86,7 +86,7 @@ def advise(train_nll: ArrayLike, val_nll: ArrayLike) -> Advice:
     half = table["quantile"] * math.hypot(table["error"], table["slope"] * error)
     settings = {name: one["r"] for name, one in table["settings"].items()}
     distance, nearest = min((abs(fmean(one) - r), name) for name, one in settings.items())
-    pairs = sum(settings.values(), [])
+    pairs = [one for rs in settings.values() for one in rs]
     return Advice(
         r=r,
         r_interval=(r - 1.96 * error, r + 1.96 * error),

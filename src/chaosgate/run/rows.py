@@ -108,7 +108,7 @@ class RecordTest(Callback):
         batches = sum(trainer.num_test_batches)
         report_progress(trainer, "test", every=5.0, batch=batch_idx + 1, batches=batches)
         logits, target, index, cell = outputs.values()  # padding has index -1
-        temperature = self.fitted.get("temperature")
+        temperature: Any = self.fitted.get("temperature")
         if self._scaled is not None:
             self._scaled.update(working_precision(logits) / temperature, target, cell, index >= 0)
         if self.outputs is None:
@@ -139,7 +139,8 @@ class RecordTest(Callback):
         if self._validation:
             temperature = self.fitted["temperature"]
             on_test = self.fitted["temperature_split"] == "test"
-            found |= fit_arrays(*self._validation, temperature, on_test, self.logits)
+            logits, target, index = self._validation
+            found |= fit_arrays(logits, target, index, temperature, on_test, self.logits)
         arrays |= {name: value.numpy() for name, value in found.items()}
         write_arrays(samples_file(run.path, str(self.outputs)), arrays)
 
@@ -244,7 +245,7 @@ def outputs_of(
     with trainer.precision_plugin.val_step_context():
         for number, batch in enumerate(loader):
             batch = trainer.strategy.batch_to_device(batch, pl_module.device)
-            batch = data.on_after_batch_transfer(batch, 0)
+            batch = as_sample(data.on_after_batch_transfer(batch, 0))
             with ExitStack() as stack:
                 for noise in NoiseInjection.of(trainer):
                     stack.enter_context(noise.averaging(-1 - number))  # draws of no test batch
