@@ -1,11 +1,11 @@
 """Designed internal noise for neural networks.
 
 Choose an operator, derive the maximum-entropy Gaussian log-field, realize it as a positive mean-one
-gate, attach the gate to a backbone, and measure what it does to calibration. Sub-packages follow
+gate, attach the gate to a backbone, and measure the effect on calibration. Sub-packages follow
 the order of the paper: ``field`` (the law), ``gate`` (the perturbation), ``inject`` (the network),
-``compat`` (what it does there).
+``compat`` (the effect there).
 
-The names below load on first use, so that ``import chaosgate`` and ``chaosgate --help`` stay quick.
+The names below load on first use, so that ``import chaosgate`` and ``chaosgate --help`` are fast.
 """
 
 from importlib import import_module

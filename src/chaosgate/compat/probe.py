@@ -546,7 +546,7 @@ def as_markdown(reading: ProbeReading) -> str:
 def verdict(reading: ProbeReading) -> list[str]:
     """Whether the premises and consequences of the paper's late-stage prediction hold here.
 
-    Premises: towards the last stage, coherence (kappa) and log-margins grow. Consequences at equal
+    Premises: toward the last stage, coherence (kappa) and log-margins grow. Consequences at equal
     energy: compared with dropout, the smooth gate keeps more orderings and adds less roughness.
     """
     stages = reading.stages

@@ -144,11 +144,10 @@ class Hook:
 
 
 class Attachment:
-    """Gates on some modules of a model, until :meth:`remove`. Made by :func:`attach`; a context
-    manager.
+    """Gates on modules of a model, returned by :func:`attach`. As a context manager it removes the
+    gates at the end.
 
-    It keeps the seed, the counters, the sites and the hooks. With ``measuring`` its gates act only
-    inside :meth:`forced`, also beside other gates.
+    With ``measuring`` the gates act only inside :meth:`forced`, and modules may have other gates.
     """
 
     def __init__(

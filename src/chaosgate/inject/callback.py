@@ -114,7 +114,7 @@ class NoiseInjection(Callback):
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Gates that are layers of the network have counters too, outside its ``state_dict``."""
+        """Save also the counters of gates that are layers of the network."""
         if layers := noise_state_dict(pl_module):
             checkpoint[_LAYERS] = layers
 
@@ -162,7 +162,7 @@ class NoiseInjection(Callback):
             raise ValueError(f"noise.target={self.target!r} is not a module of {found}") from None
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Leave the network as it was found."""
+        """Remove the gates from the network."""
         self._open.close()
         if self.attachment is not None:
             self._restored = self.attachment.state_dict()
@@ -234,8 +234,9 @@ class NoiseInjection(Callback):
             if self._backbone(pl_module) is not attachment.model:
                 why = "it was replaced by another module"
             raise RuntimeError(
-                f"no gate acted in this epoch: noise.target={self.target!r}: {why}. Train it, set "
-                "noise.target to what trains, noise.gate to null, or noise.check to false."
+                f"no gate acted in this epoch: noise.target={self.target!r}: {why}. Train "
+                "this module, set noise.target to another, noise.gate to null, or noise.check to "
+                "false."
             )
         self._fired = None
         if isinstance(self.schedule, Adaptive):

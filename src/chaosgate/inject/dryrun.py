@@ -144,7 +144,7 @@ class DryRun:
     Attributes:
         order: The order in which modules finish, from 0.
         outputs: Features of every module that returns one floating tensor, by name.
-        crossed: Those that every path from the image to the output crosses.
+        crossed: Modules that every path from the image to the output crosses.
         layouts: The layout that the shape allows or, if it allows several, the proven one.
         sizes: Numbers of sites, if there are several.
         places: Crossed modules with a grid.

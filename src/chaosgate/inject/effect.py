@@ -87,7 +87,7 @@ def output_of(model: nn.Module, args: Any, kwargs: Any, call: Any = None) -> Ten
 def compare(attachment: Attachment, args: Any, kwargs: Any, train: bool) -> dict[str, Compared]:
     """Run the model without gates and with each gate alone, all with the same noise.
 
-    In evaluation mode at the current strength, in training mode at full strength.
+    Evaluation mode uses the current strength, training mode full strength.
     """
     model, found = attachment.model, {}
     factors = {gate: gate.factor for gate in attachment.gates.values()}
@@ -133,13 +133,13 @@ def relative_energy(gate: Gate, before: Tensor) -> float:
 
 @dataclass(frozen=True)
 class SiteReport:
-    r"""What a gate does at one module, measured on one batch in evaluation mode.
+    r"""The effect of a gate at one module, measured on one batch in evaluation mode.
 
     ``energy`` is :math:`E\|\tilde h-h\|^2/E\|h\|^2`, the common unit of all methods: an
     expectation over the noise, on the features of ``images`` images; ``logit_change`` the relative
     change of the logits; ``positive_share`` the share of positive values (the log-geometry
     theorems need positive maps); ``gate_min``, ``gate_max`` and ``log_std`` describe the realized
-    multiplicative gate where there is one; ``fired`` counts how often gates have acted in
+    multiplicative gate if there is one; ``fired`` counts how often gates have acted in
     training; ``strength`` is the schedule's factor on the nominal strength.
     """
 
@@ -167,8 +167,8 @@ class SiteReport:
         return (
             f"noise at {where}, {self.channels} channels on {grid_text(self.grid)}: {self.gate} "
             f"{nominal}; gate {self.gate_min:.2g} to {self.gate_max:.2g}{spread}; injected energy "
-            f"{self.energy:.3g} of the features'; logits move by {self.logit_change:.2g}; "
-            f"{self.positive_share:.0%} of the map is positive"
+            f"{self.energy:.3g} relative to the features; logits change by "
+            f"{self.logit_change:.2g}; {self.positive_share:.0%} of the map is positive"
         )
 
     def scalars(self) -> dict[str, float]:

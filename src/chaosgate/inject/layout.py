@@ -23,7 +23,7 @@ the shape.
 
 @dataclass(frozen=True)
 class Layout:
-    """How a module's output is laid out.
+    """The layout of a module's output.
 
     Args:
         kind: One of :data:`KINDS`.
@@ -94,7 +94,7 @@ def read_layout(
         shape: Shape of the features.
         images: Shape (B, C, ...) of the network's input, if known.
         given: Kind and grid from the user.
-        shown: The layout proven by a dry run or declared; tokens may have another grid now.
+        shown: The layout proven by a dry run or declared; the grid of tokens may have changed.
     """
     kind, grid = given
     prefix = shape[1] - math.prod(grid or ())
