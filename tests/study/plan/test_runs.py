@@ -49,14 +49,6 @@ def test_what_is_the_same_is_trained_once(write_study: Write, plan: Plan, tmp_pa
         plan(methods={"none": "none.yaml", "same": "none.yaml"})
 
 
-def test_more_special_parts_win_and_seeds_are_the_outer_loop(plan: Plan) -> None:
-    grid = {"stage": {"L3": {"noise.stages": ["L3"], "trainer.max_epochs": 9}}}
-    runs = plan(overrides={"trainer.max_epochs": 7}, grid=grid, seeds=[5, 6])
-    assert [(run.seed, run.method) for run in runs[:3]] == [(5, "none"), (5, "gch"), (6, "none")]
-    assert runs[1].config["trainer"]["max_epochs"] == 9 and runs[1].variant == "gch-L3"
-    assert runs[1].labels == {"study": "small", "method": "gch", "stage": "L3"}
-
-
 def test_remembered_plan_is_that_of_the_same_files_only(write_study: Write, tmp_path: Path) -> None:
     path = write_study(seeds=[0, 1])
     study, runs = load_study(path), toy_runs(path, tmp_path)
