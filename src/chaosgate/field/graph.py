@@ -199,7 +199,7 @@ class EdgeWeighted(Graph):
     def _on(self, grid: Grid) -> None:
         if tuple(grid) != self.grid:
             raise ValueError(
-                f"{self} has the weights of its own grid only; asked for grid {tuple(grid)}. "
+                f"{self} has weights for its own grid only, not for {tuple(grid)}. "
                 "Give weights of that size, or attach the gate where the feature map fits."
             )
 

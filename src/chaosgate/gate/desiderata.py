@@ -39,37 +39,37 @@ DESIDERATA = {
 }
 
 GAUGES = {
-    "boundary": "Q is positive definite: a boundary or a mass holds the field",
-    "pinned": "one site is held at zero; Q is inverted on the others",
+    "boundary": "Q is positive definite, because of a boundary or a mass",
+    "pinned": "the field is zero at one site; Q is inverted on the others",
     "zero mean": "fields of spatial mean zero; Q is inverted on them (rank n - 1)",
 }
 REALIZATIONS: dict[tuple[bool, str | None], tuple[Any, str, str, str]] = {
     (True, "site"): (
         Wick,
         "exp(gamma psi - gamma^2 v / 2)",
-        "D2 D3: an exponential, of expectation one at every site",
+        "D2 D3: an exponential with expectation one at every site",
         "thm. maxent-gff-chaos",
     ),
     (True, "sample"): (
         SampleWise,
         "exp(gamma psi) over its spatial mean",
-        "D2 D3: an exponential, of mean one over the sites of a sample",
+        "D2 D3: an exponential with mean one over the sites of a sample",
         "eq. samplewise_meanone",
     ),
     (False, "multiplicative"): (
         Signed,
         "1 + gamma psi",
-        "D3: without D2 the first-order proxy; its field is centered",
+        "D3: without D2, the first-order approximation; its field is centered",
         "prop. small_gamma",
     ),
     (False, "additive"): (
         Plain,
         "gamma psi",
-        "D3: without D2 the field itself, which is centered",
+        "D3: without D2, the field itself, which is centered",
         "prop. small_gamma",
     ),
 }
-"""By positivity, and the kind of D3 (with positivity) or the injection (without)."""
+"""Keys: positivity, and the kind of D3 (with positivity) or the injection (without)."""
 
 
 class DesignError(ValueError):
@@ -270,10 +270,14 @@ def design(
         ("D1", not (least_information or family), "name a family (StudentT)"),
         ("D4", not coherence, "give coherence (DirichletLaplacian())"),
         ("strength", not (gamma or log_std), "give log_std (try 1.0) or gamma"),
-        ("injection", not (positive or injection), "without D2 a field may multiply or add"),
-        ("D3", positive and not no_drift, "exp(gamma psi) alone has mean above one"),
+        (
+            "injection",
+            not (positive or injection),
+            "without D2, choose 'multiplicative' or 'additive'",
+        ),
+        ("D3", positive and not no_drift, "the mean of exp(gamma psi) is above one"),
         ("D1 family", least_information and family, "the Gaussian has the largest entropy"),
-        ("gamma log_std", gamma and log_std, "each fixes tau"),
+        ("gamma log_std", gamma and log_std, "each determines tau"),
         ("log_std budget", log_std and budget, "the budget cancels in tau; give gamma"),
         ("D2 injection", positive and injection == "additive", "a sum changes signs"),
         ("D3 D2", no_drift == "sample" and not positive, "a signed gate may have mean zero"),
@@ -286,7 +290,7 @@ def design(
         found = "pinned"
     _refuse(
         ("D5", not (found or gauge), "give gauge='zero mean' or 'pinned', or add a Massive"),
-        ("D5 D4", found and gauge not in (None, found), f"{operator} needs no such gauge"),
+        ("D5 D4", found and gauge not in (None, found), f"{operator} does not need this gauge"),
         ("D5 D4", not found and gauge == "boundary", f"{operator} has no boundary"),
     )
     if not found and gauge == "pinned":
@@ -313,26 +317,26 @@ def design(
         Step(
             "law F",
             f"{law.family} with beta {law.beta:.6g}",
-            "D1 D4: the largest entropy at this energy" if least_information else "as asked",
+            "D1 D4: the largest entropy at this energy" if least_information else "as requested",
             "prop. maxent_logfield",
         ),
         Step(
             "kernel K",
             f"{kernel} / beta with {symbol} = {operator}",
-            "D4: an operator forces its inverse",
+            "D4: the operator determines its inverse",
             "cor. operator_substitution",
         ),
         Step(
             "gauge",
             GAUGES[found or str(gauge)],
-            "D5: without it the inverse does not exist",
+            "D5: without a gauge there is no inverse",
             "sec. dgff",
         ),
         Step("realization", *reasons),
         Step(
             "injection T",
             "h + rms(h) psi" if injection == "additive" else "h (1 + alpha (gate - 1))",
-            "D2: a positive gate scales amplitudes" if positive else "as asked",
+            "D2: a positive gate scales amplitudes" if positive else "as requested",
             "eq. mul_injection",
         ),
     )
@@ -344,8 +348,8 @@ def design(
     }
     free = (
         f"the strength, here {'log_std' if log_std else 'gamma'}; only tau matters",
-        f"channels: {channels} was taken",
-        f"alpha of a product (eq. residual_mul): {alpha:g} was taken",
+        f"channels: {channels} was chosen",
+        f"alpha of a product (eq. residual_mul): {alpha:g} was chosen",
         "the place in the network: see chaosgate.sites",
     )
     admissible = AdmissibleClass(best, fixed, free, least_information, positive, no_drift, strength)

@@ -1,5 +1,5 @@
-"""Feature layouts: every gate sees (B, C, *grid), whatever the layout of the network. Also the
-messages of errors.
+"""Feature layouts: every gate receives (B, C, *grid), for any layout of the network. Also
+the error messages.
 
 A layout is given by the user, declared by the layers of a module, proven by a dry run
 (``dryrun.py``), or read from the shape, if only one order of axes makes the map an image that is

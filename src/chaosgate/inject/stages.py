@@ -121,7 +121,7 @@ def _candidates(
         reason = "not every path from the image to the output crosses the declared stage"
         return {stage: place for stage, place in found.items() if place}, reason
     if not entries and _unknown_resolution(dry, (sizes or [0])[-1]):
-        return {}, "a coarser resolution reaches the output beside others, or in unknown order"
+        return {}, "several resolutions reach the output, or a coarser one in unknown order"
     if not entries and len(sizes) > 1:
         of_size = {dry.sizes[n]: n for n in steps}
         stages = zip(STAGES[-len(sizes) :], sizes, strict=True)
