@@ -56,7 +56,7 @@ def test_verify_prints_a_table(capsys):
 def test_operators_by_name_and_by_path():
     for text, expected in {
         "dirichlet": "DirichletLaplacian()",
-        "massive:mu=2,operator=neumann": "Massive(Neumann(), mu=2.0)",
-        "chaosgate.field.Massive:mu=0.25": "Massive(DirichletLaplacian(), mu=0.25)",
+        "massive:mu=2": "Massive(DirichletLaplacian(), mu=2.0)",
+        "chaosgate.field.Anisotropic:vertical=2,horizontal=1": "Anisotropic(vertical=2.0, horizontal=1.0)",
     }.items():
         assert repr(parse_operator(text)) == expected

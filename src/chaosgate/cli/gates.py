@@ -1,6 +1,5 @@
 """``chaosgate design`` and ``verify``: derive a gate; compare gates with the paper's statements."""
 
-import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -112,13 +111,6 @@ def parse_operator(text: str) -> "cg.Operator":
     Anisotropic(vertical=2.0, horizontal=1.0)
     """
     from chaosgate.cli.config_files import build
-
-    operator: cg.Operator = build(cg.Operator, _operator_node(text))
-    return operator
-
-
-def _operator_node(text: str) -> dict[str, Any]:
-    """What a configuration file would have for it."""
     from chaosgate.run.files import did_you_mean
 
     shipped = "DirichletLaplacian Massive Anisotropic Neumann Periodic Identity".split()
@@ -127,11 +119,12 @@ def _operator_node(text: str) -> dict[str, Any]:
     if "." not in name and name not in names:
         hint = did_you_mean(name, names)
         raise ValueError(f"no operator {name!r}. {hint} A class is given by its path.")
-    path = names.get(name, name)
-    arguments = named_values(re.split(r",(?![^\[]*\])", given) if given else ())
-    if path.endswith(".Massive") or "operator" in arguments:
-        arguments["operator"] = _operator_node(arguments.get("operator", "dirichlet"))
-    return {"class_path": path, "init_args": arguments}
+    arguments = named_values(given.split(",") if given else ())
+    if name == "massive":
+        arguments["operator"] = {"class_path": names["dirichlet"]}
+    node = {"class_path": names.get(name, name), "init_args": arguments}
+    operator: cg.Operator = build(cg.Operator, node)
+    return operator
 
 
 def named_values(given: Sequence[str]) -> dict[str, Any]:
