@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from chaosgate.data.samples import as_sample
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.metrics import CellMetrics, classification_scores, temperature_scaling
 from chaosgate.metrics.aggregate import SCALED, SUFFIX
+from chaosgate.metrics.figure import log_figure, reliability_figure
 from chaosgate.metrics.functional import working_precision
 from chaosgate.metrics.temperature import fit_derivatives, scaled_scores
 from chaosgate.run import files, identity
@@ -39,7 +41,7 @@ _SHOWN |= dict(nll_T="NLL+T", ece_T="ECE+T")
 
 @dataclass(eq=False)
 class RecordTest(Callback):
-    """Write one row per test cell to ``results.jsonl``, and the outputs for every image.
+    """Write one row per test cell to ``results.jsonl``, the outputs for every image, and a diagram.
 
     The temperature is fitted before the test. The validation images pass through the network as the
     test images do: without noise, or with the same number of Monte Carlo draws. Each image counts
@@ -125,7 +127,10 @@ class RecordTest(Callback):
         for number, row in enumerate(pl_module.test_rows):
             values = {name: scaled[name].reshape(-1)[number] for name in SCALED if scaled}
             row |= {name + SUFFIX: float(value) for name, value in values.items()} | self.fitted
+        reliability = pl_module.test_metrics.reliability()  # of all processes
         if trainer.is_global_zero:
+            draw = partial(reliability_figure, reliability, 0, title="test, first cell")
+            log_figure(trainer.loggers, "test/reliability", draw, trainer.global_step)
             run = RunDirectory.of(trainer)
             if self._kept:
                 self._write_outputs(run, pl_module.test_cells)
