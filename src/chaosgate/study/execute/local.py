@@ -1,9 +1,9 @@
-"""Work through the runs of a study on this machine, with ``jobs`` of them at a time.
+"""Work through the runs of a study on this machine, with ``jobs`` processes.
 
-Every run has its own process, forked from a server that has imported the modules for training (the
-``forkserver`` of the standard library). The runner starts a process for the next run that is
-neither done nor locked, so several runners in one folder share the work. A run that fails or whose
-process is killed is tried once more.
+Every process takes the next run that is neither done nor locked, so several of them, and several
+runners in one folder, share the work in the same way. They are forked from a server that has
+imported the modules for training (the ``forkserver`` of the standard library). A run that fails or
+crashes ends its process, and a new one continues. The runner only watches, prints, and stops them.
 """
 
 import multiprocessing
@@ -14,10 +14,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from filelock import Timeout
@@ -32,7 +29,6 @@ ATTEMPTS = 2
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _PATIENCE = 20.0  # seconds that a run has to save its state after SIGTERM
 _LINE_EVERY = 30.0  # seconds between two lines of progress where the output is not a terminal
-_LOCKED = 75  # exit status if another process works on the run
 
 
 class Outcome(NamedTuple):
@@ -67,44 +63,41 @@ def work_through(
     """
     context = context or multiprocessing.get_context("spawn")
     states = {one.name: state_of(one) for one in runs}
-    if done := sum(state.condition == "done" for state in states.values()):
-        display.print(f"{done} of {len(runs)} runs are done.")
+    left = sum(state.condition != "done" for state in states.values())
+    if left < len(runs):
+        display.print(f"{len(runs) - left} of {len(runs)} runs are done.")
+    crashes = ATTEMPTS * left  # also of processes that do not come as far as a run
     devices = visible_devices() if jobs > 1 else []  # one run alone may use them all
-    workers: dict[int, tuple[Run, Any]] = {}
-    tried: Counter[str] = Counter()
+    settings = (threads, multiprocessing.get_start_method(), f"{os.getpid()} {time.time()}")
+    workers: dict[int, Any] = {}
 
-    def start(one: Run, place: int) -> None:
+    def start(place: int) -> None:
         device = devices[place % len(devices)] if devices else None
-        settings = (device, threads, multiprocessing.get_start_method())
-        workers[place] = one, context.Process(target=_work, args=(one, execute, *settings))
-        workers[place][1].start()
-
-    def left() -> list[Run]:
-        waiting = [one for one in runs if tried[one.name] < ATTEMPTS]
-        return [one for one in waiting if states[one.name].condition != "done"]
+        workers[place] = context.Process(target=_work, args=(runs, execute, device, *settings))
+        workers[place].start()
 
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with display:
-            while workers or left():
-                for one in left():
-                    busy: set[Path] = {other.directory for other, _ in workers.values()}
-                    places = {*range(jobs)} - workers.keys()
-                    idle = states[one.name].condition != "running" and one.directory not in busy
-                    if idle and places:
-                        start(one, min(places))
-                wait([process.sentinel for _, process in workers.values()], 1.0)
-                ended = [k for k, (_, process) in workers.items() if process.exitcode is not None]
+            for place in range(min(jobs, left)):
+                start(place)
+            while workers:
+                next(iter(workers.values())).join(1.0)
+                for place, process in list(workers.items()):
+                    if process.exitcode is not None:
+                        del workers[place]
+                        crashes -= process.exitcode != 0
+                        if process.exitcode and crashes >= 0:
+                            start(place)
                 states = display.look(runs, states)
-                for one, process in map(workers.pop, ended):
-                    unfinished = states[one.name].condition != "done"
-                    tried[one.name] += unfinished and process.exitcode != _LOCKED
     except KeyboardInterrupt:
         return Outcome({}, interrupted=True)
     finally:
         stop_workers()
         signal.signal(signal.SIGTERM, before)
-    return Outcome({one.name: _last_lines(one) for one in runs if tried[one.name] == ATTEMPTS})
+    return Outcome(
+        {one.name: _last_lines(one) for one in runs if states[one.name].condition != "done"}
+    )
 
 
 def stop_workers() -> None:
@@ -118,8 +111,15 @@ def stop_workers() -> None:
         process.join()
 
 
-def _work(one: Run, execute: Execute, device: str | None, threads: int, method: str) -> None:
-    """The process of a run; its output goes to the log of the run."""
+def _work(
+    runs: Sequence[Run],
+    execute: Execute,
+    device: str | None,
+    threads: int,
+    method: str,
+    runner: str,
+) -> None:
+    """Take one run after the other, until one fails; output goes to the log of the run."""
     os.setsid()  # Ctrl-C in a terminal does not reach it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # SLURM may signal every process of a job
@@ -133,21 +133,35 @@ def _work(one: Run, execute: Execute, device: str | None, threads: int, method: 
     multiprocessing.set_start_method(method, force=True)
     if "torch" in sys.modules:  # else it reads OMP_NUM_THREADS when it is imported
         sys.modules["torch"].set_num_threads(threads)
-    try:
-        one.directory.mkdir(parents=True, exist_ok=True)
-        with open(one.directory / LOG, "a", encoding="utf-8") as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
-    except OSError:
-        sys.exit(1)  # the runner says that the directory cannot be used
-    try:
-        run(one, execute)
-    except Timeout:
-        sys.exit(_LOCKED)
-    except Exception as error:  # the log has it, and the other runs go on
-        traceback.print_exc()
-        print(f"chaosgate: {' '.join(str(error).split())}", flush=True)
-        sys.exit(1)
+    parent, unusable = multiprocessing.parent_process(), set[str]()
+
+    def is_left(one: Run) -> bool:
+        """Whether it is not done, and has not failed too often under this runner."""
+        state = state_of(one)
+        tried = state.record.get("attempts", {}).get(runner, 0)
+        return state.condition != "done" and tried < ATTEMPTS and one.name not in unusable
+
+    while (parent is None or parent.is_alive()) and (left := [*filter(is_left, runs)]):
+        free = [one for one in left if state_of(one).condition != "running"]
+        if not free:
+            time.sleep(1.0)
+            continue
+        try:
+            free[0].directory.mkdir(parents=True, exist_ok=True)
+            with open(free[0].directory / LOG, "a", encoding="utf-8") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+        except OSError:
+            unusable.add(free[0].name)
+            continue
+        try:
+            run(free[0], execute, runner)
+        except Timeout:  # another process was faster
+            continue
+        except Exception as error:  # whatever it is: the log has it, and a new process goes on
+            traceback.print_exc()
+            print(f"chaosgate: {' '.join(str(error).split())}", flush=True)
+            sys.exit(1)
 
 
 def _last_lines(one: Run) -> list[str]:

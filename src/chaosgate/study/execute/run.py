@@ -54,18 +54,20 @@ Execute = Callable[..., Sequence[dict[str, Any]]]
 _WAIT = 2.0  # seconds: others hold the lock for a moment to see whether it is free
 
 
-def run(run: Run, execute: Execute) -> list[dict[str, Any]]:
+def run(run: Run, execute: Execute, runner: str = "") -> list[dict[str, Any]]:
     """Train and test one run in this process; return its rows after they are on the disk.
 
     Existing work is kept: an interrupted training is resumed, a finished test is not repeated.
     Raises :class:`filelock.Timeout` if another process works on the run. Until the end of the run
-    ``failed.json`` says that its process was killed, in case it is.
+    ``failed.json`` says how often each ``runner`` has tried, also if the process is killed.
     """
     directory, failed = run.directory, run.directory / FAILED
     directory.mkdir(parents=True, exist_ok=True)
     with FileLock(directory / LOCK, timeout=_WAIT):
+        attempts = read_json(failed).get("attempts", {})
+        note = {"attempts": {**attempts, runner: attempts.get(runner, 0) + 1}}
         reason = "its process was killed, by a user or because the memory was full"
-        write_json(failed, {"reason": reason})
+        write_json(failed, {"reason": reason, **note})
         try:
             for path in set_aside(directory):
                 print(f"{path} cannot be read; it is renamed and made again.", flush=True)
@@ -75,7 +77,7 @@ def run(run: Run, execute: Execute) -> list[dict[str, Any]]:
                 _run_program(run) if COMMAND in run.config else _train_and_test(run, left, execute)
         except Exception as error:
             with suppress(OSError):  # the directory may be deleted, or the disk full
-                write_json(failed, {"reason": " ".join(str(error).split())})
+                write_json(failed, {"reason": " ".join(str(error).split()), **note})
             raise
         except BaseException:  # it was asked to stop
             failed.unlink(missing_ok=True)

@@ -36,7 +36,8 @@ class State:
         condition: ``queued``: waits in the queue of a cluster. ``interrupted``: started and
             stopped, will be resumed. ``missing``: not started.
         progress: Phase, epoch, batch; empty before the first batch.
-        record: Of a done run: seconds of training. Of a failed one: reason. Of a queued one: job.
+        record: Of a done run: seconds of training. Of a failed one: reason, attempts. Of a queued
+            one: job.
         trouble: Sentences about files that cannot be read.
     """
 
