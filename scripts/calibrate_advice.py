@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import t
 
-from chaosgate.run.advice import TABLE
+from chaosgate.compat.advice import TABLE
 
 ROOT = Path(__file__).parents[1]
 

@@ -20,6 +20,7 @@ except PackageNotFoundError:  # a source tree that was never installed
 _MODULES = ["compat", "corruptions", "data", "field", "gate", "inject", "metrics", "study", "train"]
 _NAMES = {
     "compat": "CompatibilityProbe",
+    "compat.advice": "advise",
     "compat.strength": "suggest_strength",
     "data": "CIFAR10 CIFAR100 FashionMNIST ImageFolder ImageNet ImageNetC OxfordPets",
     "field": """Anisotropic CovarianceFunction CovarianceMatrix Dense DirichletLaplacian
@@ -28,7 +29,6 @@ _NAMES = {
     "gate": """CorrelatedGaussian DropBlock Dropout Gate GaussianChaos IIDGaussian Mechanism design
         load_noise_state_dict noise_state_dict""",
     "inject": "Adaptive Attachment NoiseInjection Ramp Schedule attach audit resolve_stages sites",
-    "run.advice": "advise",
     "train.task": "ImageClassifier",
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
@@ -37,12 +37,12 @@ __all__ = [*_MODULES, *_HOME, "__version__"]  # noqa: PLE0604
 if TYPE_CHECKING:
     from chaosgate import compat, corruptions, data, field, gate, inject, metrics, study, train
     from chaosgate.compat import *
+    from chaosgate.compat.advice import *
     from chaosgate.compat.strength import *
     from chaosgate.data import *
     from chaosgate.field import *
     from chaosgate.gate import *
     from chaosgate.inject import *
-    from chaosgate.run.advice import *
     from chaosgate.train.task import *
 
 

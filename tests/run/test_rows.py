@@ -36,3 +36,9 @@ def test_rows_are_replaced_by_cell(tmp_path):
     merge_rows(run.results, [row(), row("fog", 1)])
     merge_rows(run.results, [row(nll=9.0)])
     assert [one["nll"] for one in run.rows()] == [0.3, 9.0]
+    with open(run.results, "a") as file:
+        file.write('{"half a li')
+    before = run.results.read_text()
+    with pytest.raises(ValueError, match="lines that cannot be read"):
+        merge_rows(run.results, [row()])
+    assert run.results.read_text() == before

@@ -280,8 +280,10 @@ def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
     new = {cell(row): row for row in rows}
     with FileLock(path.with_name(f".{path.name}.lock")):
-        old = [row for row in files.read_lines(path) if cell(row) not in new]
-        files.write_lines(path, [*old, *new.values()])
+        old = files.read_lines(path)
+        if path.exists() and len(old) < len(path.read_text(encoding="utf-8").splitlines()):
+            raise ValueError(f"{path} has lines that cannot be read. Repair it or move it away.")
+        files.write_lines(path, [*(row for row in old if cell(row) not in new), *new.values()])
 
 
 def print_results(rows: Sequence[dict[str, Any]], where: Path) -> None:

@@ -2,7 +2,7 @@ r"""Predict from a network trained without noise whether noise would help.
 
 .. math:: r = 1 - \frac{\text{training NLL}}{\text{validation NLL}}
 
-is 0 without over-fitting and near 1 where the training NLL is near zero. In the kept studies the
+is 0 without overfitting and near 1 where the training NLL is near zero. In the kept studies the
 relative change of the test NLL by Gaussian Chaos at ``log_std`` 1 is close to linear in r.
 ``calibration.json`` (``scripts/calibrate_advice.py``) has r and the change of every pair of runs,
 by setting. The interval of a prediction comes from leaving out one setting at a time.
@@ -30,15 +30,15 @@ class Advice:
     """What :func:`advise` found; ``str`` is the answer as one paragraph.
 
     Attributes:
-        r: Over-fitting of the network without noise.
+        r: Overfitting of the network without noise.
         r_interval: Its 95 % interval, if the NLL of every image was given.
         change: Expected relative change of the test NLL by Gaussian Chaos at ``log_std`` 1.
         interval: Its 95 % interval, for a single run.
         use: True where the whole interval is below zero, False where the expected change is not
             negative, None between.
-        nearest: The calibrated setting with the nearest r.
+        nearest: The setting of the fit with the nearest r.
         distance: Difference of r to it.
-        outside: Whether r is outside of the calibrated range.
+        outside: Whether r is outside of the range of the fit.
         basis: What the calibration rests on.
     """
 
@@ -54,9 +54,9 @@ class Advice:
 
     def __str__(self) -> str:
         (low, high), (least, most) = self.r_interval, self.interval
-        outside = " r is outside of the calibrated range: do not rely on this." * self.outside
+        outside = " r is outside of the range of the fit: do not rely on this." * self.outside
         return (
-            f"Over-fitting r = {self.r:.2f} ({low:.2f} to {high:.2f}). Gaussian Chaos at log_std 1 "
+            f"Overfitting r = {self.r:.2f} ({low:.2f} to {high:.2f}). Gaussian Chaos at log_std 1 "
             f"is expected to change the test NLL by {self.change:+.0%} ({least:+.0%} to "
             f"{most:+.0%}). {_ANSWERS[self.use]} This rests on {self.basis}; the nearest "
             f"setting, {self.nearest}, has an r that differs by {self.distance:.2f}.{outside}"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import chaosgate as cg
-from chaosgate.run.advice import TABLE
+from chaosgate.compat.advice import TABLE
 from tests.conftest import REPOSITORY
 
 
