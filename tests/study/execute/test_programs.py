@@ -96,7 +96,7 @@ def test_rows_are_taken_as_they_are_and_a_finished_program_is_not_repeated(tmp_p
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("false", "non-zero exit status 1"),
+        ("false", "false ended with status 1"),
         ("true", "wrote neither"),
         ("bash -c 'echo [] > {run_dir}/rows.jsonl'", "nor rows with corruption, severity"),
         (f"{sys.executable} -c {CELLS}", r"logits \(2, 4, 3\) are not .* for 1 cells"),

@@ -136,7 +136,14 @@ def _run_program(run: Run) -> None:
         )
     logits, lines = directory / "logits.npz", directory / "rows.jsonl"
     if not (logits.is_file() or lines.is_file()):
-        subprocess.run(words, check=True)
+        with subprocess.Popen(words) as process:
+            try:
+                status = process.wait()
+            except BaseException:  # a stopped study: the program may save its state
+                process.terminate()
+                raise
+        if status:
+            raise RuntimeError(f"{words[0]} ended with status {status}.")
     source = logits if logits.is_file() else lines
     rows = _of_logits(run, logits) if source == logits else read_lines(lines)
     if not rows or any({"corruption", "severity", "n"} - row.keys() for row in rows):
@@ -162,8 +169,7 @@ def _run_program(run: Run) -> None:
     model = {"num_classes": rows[0].get("num_classes"), "num_bins": NUM_BINS}
     write_json(files.config, {**run.config, "model": model})  # JSON is YAML
     write_json(directory / FITTED, {"seconds": time.monotonic() - start})
-    (test,) = run.test_outputs
-    write_record(directory, test, rows, COMMAND)
+    write_record(directory, next(iter(run.test_outputs)), rows, COMMAND)
 
 
 def _of_logits(run: Run, path: Path) -> list[dict[str, Any]]:

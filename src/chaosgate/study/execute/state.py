@@ -147,7 +147,7 @@ def set_aside(directory: Path) -> list[Path]:
 
 def overview(name: str, runs: Sequence[Run], states: Mapping[str, State]) -> Group:
     """Every run with its state and directory, then a summary."""
-    grid = Table(title=f"study {name}: {len(runs)} runs", title_style="bold", pad_edge=False)
+    grid = Table(title=f"study {name}: {len(runs)} runs")
     for head in ("run", "state"):
         grid.add_column(head, no_wrap=True)
     grid.add_column(f"directory in {runs[0].root}", overflow="fold")
