@@ -73,4 +73,4 @@ if __name__ == "__main__":
         "settings": found,
     }
     TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
-    print(TABLE, table)
+    print(table)
