@@ -84,7 +84,7 @@ def test_a_schedule_follows_the_share_of_the_training(end):
 
     callback = cg.NoiseInjection(cg.DropBlock(0.3), schedule=cg.Ramp(0.25, 0.75))
     trainer(callback, Note(), **end).fit(Task(), data())
-    assert seen == [(0, 0), (0, 0), (0.5, 0), (1, 1)]
+    assert seen == [(0, 0), (0, 0), (0.5, 0), (1, 0)]
     assert callback.reports[0].strength == 1 and callback.reports[0].energy > 0
 
 
@@ -100,7 +100,7 @@ def test_check_false_trains_where_the_check_would_refuse():
         nn.init.zeros_(parameter)
     with pytest.raises(ValueError, match="changes nothing on this batch"):
         fitted(task)
-    assert fitted(task, check=False).reports[0].fired == 1
+    assert fitted(task, check=False).reports[0].fired == 2
 
 
 def test_monte_carlo_in_validate_and_predict_but_not_inside_fit():

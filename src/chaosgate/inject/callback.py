@@ -25,9 +25,10 @@ from chaosgate.inject.effect import (
     measure,
     require_effect,
 )
+from chaosgate.inject.layout import mapped
 from chaosgate.inject.schedule import Adaptive, Ramp, Schedule
 
-_IMAGES = 32  # of a batch, for measuring the strength
+_IMAGES = 32  # for measuring the strength once per epoch
 _LAYERS = "noise_of_layers"  # key in a checkpoint
 
 
@@ -75,6 +76,7 @@ class NoiseInjection(Callback):
         self.attachment: Attachment | None = None
         self.reports: list[SiteReport] = []
         self._restored: dict[str, Any] = {}
+        self._probe: Any = None  # arguments (args, kwargs) of the first forward, with few images
         self._fired: int | None = None  # how often gates had acted before this epoch
         self._open = ExitStack()  # what lasts until the end of the batch
 
@@ -93,14 +95,16 @@ class NoiseInjection(Callback):
         return f"NoiseInjection{{gate={gate}, stages={','.join(self.gates)}{target}}}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Counters, the state of the schedule and the last measurement, so that a resumed run
-        continues with the same noise.
+        """Counters, the state of the schedule, the last measurement and its images, so that a
+        resumed run continues with the same noise and measures the same.
         """
         if self.attachment is None:
             return self._restored
         schedule = self.schedule.state_dict() if isinstance(self.schedule, Adaptive) else None
-        reports = [asdict(report) for report in self.reports]
-        return {**self.attachment.state_dict(), "schedule": schedule, "reports": reports}
+        state = {"schedule": schedule, "reports": [asdict(report) for report in self.reports]}
+        if _is_plain(self._probe):
+            state["probe"] = self._probe
+        return {**self.attachment.state_dict(), **state}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a saved state, before or after the gate is attached."""
@@ -110,6 +114,7 @@ class NoiseInjection(Callback):
         if self.attachment is not None and self._restored:
             self.attachment.load_state_dict(self._restored)
             self.reports = [SiteReport(**one) for one in self._restored.get("reports", ())]
+            self._probe = self._restored.get("probe")
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
@@ -167,7 +172,7 @@ class NoiseInjection(Callback):
         if self.attachment is not None:
             self._restored = self.attachment.state_dict()
             self.attachment.remove()
-            self.attachment = None
+            self.attachment = self._probe = None
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
@@ -182,7 +187,7 @@ class NoiseInjection(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Follow the schedule; measure at the first batch, and at the last one of each epoch."""
+        """Follow the schedule; measure at the first forward, with what the backbone gets."""
         if self.attachment is None:
             return
         if self._fired is None:
@@ -192,25 +197,32 @@ class NoiseInjection(Callback):
                 trainer, trainer.current_epoch + batch_idx / trainer.num_training_batches
             )
             self.attachment.set_strength(self.schedule(done))
-        if not self.reports or trainer.is_last_batch:
-            self.attachment.on_first_call = partial(self._measure, trainer)
+        if self._probe is None:
+            self.attachment.on_first_call = partial(self._first_forward, trainer)
             self._open.enter_context(eager())
 
-    def _measure(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
-        """Measure with what the backbone is called with, and log, numbered by the last step."""
+    def _first_forward(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
+        """Show and check the gates at full strength."""
         assert self.attachment is not None
-        few, strength = first_images((args, kwargs), _IMAGES), self.attachment.strength
-        if not self.reports:  # shown and checked once, at full strength
-            if strength != 1:
-                self.attachment.set_strength(1.0)
-            reports = measure(self.attachment, *few)
-            if self.check:
-                require_effect(self.attachment, *few)
-            for report in reports:
-                rank_zero_info(str(report))
-            if strength != 1:
-                self.attachment.set_strength(strength)
-        self.reports = measure(self.attachment, *few)
+        probe, strength = first_images((args, kwargs), _IMAGES), self.attachment.strength
+        if strength != 1:
+            self.attachment.set_strength(1.0)
+        reports = measure(self.attachment, *probe)
+        if self.check:
+            require_effect(self.attachment, *probe)
+        for report in reports:
+            rank_zero_info(str(report))
+        if strength != 1:
+            self.attachment.set_strength(strength)
+        self._probe = probe
+        self._measure(trainer)
+
+    def _measure(self, trainer: Trainer) -> None:
+        """Measure the gates on the images of the first forward, and log, numbered by the step."""
+        assert self.attachment is not None
+        device = next(self.attachment.model.parameters()).device
+        self._probe = mapped(self._probe, lambda t: t.to(device))  # it may be from a checkpoint
+        self.reports = measure(self.attachment, *self._probe)
         scalars = {
             f"noise/{report.stage}/{name}": value
             for report in self.reports
@@ -239,6 +251,8 @@ class NoiseInjection(Callback):
                 "false."
             )
         self._fired = None
+        if self._probe is not None:  # features change, and with them the injected energy
+            self._measure(trainer)
         if isinstance(self.schedule, Adaptive):
             done, held = share_done(trainer, trainer.current_epoch + 1), trainer.callback_metrics
             if "val/nll" not in held:
@@ -314,3 +328,10 @@ def training_nll(trainer: Any, pl_module: LightningModule) -> float:
             total += torch.stack((loss, counted.sum()))
     loss, count = trainer.strategy.reduce(total, reduce_op="sum").tolist()
     return float(loss / count)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a checkpoint that is read with ``weights_only=True`` can hold it."""
+    if isinstance(value, list | tuple | dict):
+        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
+    return type(value) in (torch.Tensor, bool, int, float, str)
