@@ -157,7 +157,7 @@ def test_a_checkpoint_of_another_network_is_refused(use, command):
     verb, key = use.split()
     words = (*named("noise/none"), *QUICK[3:], f"{key}=other.ckpt", "--run_dir=run")
     status, _, err = command(verb, *words)
-    assert status == 1 and "is not of resnet10" in err and not Path("run").exists(), err
+    assert status == 1 and "is not from resnet10" in err and not Path("run").exists(), err
 
 
 # -- files compose from left to right -----------------------------------------------------------
