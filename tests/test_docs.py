@@ -90,7 +90,9 @@ def test_commands_of_the_pages_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(blocks(DOCS / "start.md", "python")[0], {"__name__": "page"})  # the folder of photos
     short = [f"--trainer.{key}" for key in ("limit_train_batches=2", "limit_val_batches=2")]
-    shell = "".join(block for path in PAGES for block in blocks(path, "bash"))
+    shell = "chaosgate fit -c base -c data/fashion_mnist -c noise/none\n"  # a first run
+    shell += shell.replace("fit", "test")
+    shell += "".join(block for path in PAGES for block in blocks(path, "bash"))
     lines = shell.replace("\\\n", " ").splitlines()
     for number, line in enumerate(lines):
         if not line.strip() or any(part in line for part in ELSEWHERE):

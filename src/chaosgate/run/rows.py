@@ -301,4 +301,4 @@ def print_results(rows: Sequence[dict[str, Any]], where: Path) -> None:
         print("+T was fitted on the test images themselves; it looks better than it is.")
     if "temperature_missing" in first:
         print(f"no +T: {first['temperature_missing']}")
-    print(f"{len(rows)} rows in {where}")
+    print(f"{len(rows)} row{'s' * (len(rows) > 1)} in {where}")
