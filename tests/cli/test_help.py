@@ -27,4 +27,4 @@ def test_fit_ends_with_its_files_and_the_next_command(command):
     assert status == 0 and "my run/checkpoints/best.ckpt" in out, err
     (test,) = re.findall(r"Next: +chaosgate (test .*)", out)
     status, out, err = command(*shlex.split(test), "--data.corruptions=null")
-    assert status == 0 and "1 rows in my run" in out, err
+    assert status == 0 and "1 row in my run" in out, err
