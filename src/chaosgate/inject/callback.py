@@ -214,15 +214,12 @@ class NoiseInjection(Callback):
             rank_zero_info(str(report))
         if strength != 1:
             self.attachment.set_strength(strength)
-        self._probe = probe
-        self._measure(trainer)
+            reports = measure(self.attachment, *probe)
+        self._probe, self.reports = probe, reports
+        self._log(trainer)
 
-    def _measure(self, trainer: Trainer) -> None:
-        """Measure the gates on the images of the first forward, and log, numbered by the step."""
-        assert self.attachment is not None
-        device = next(self.attachment.model.parameters()).device
-        self._probe = mapped(self._probe, lambda t: t.to(device))  # it may be from a checkpoint
-        self.reports = measure(self.attachment, *self._probe)
+    def _log(self, trainer: Trainer) -> None:
+        """Log the last measurement, numbered by the last step."""
         scalars = {
             f"noise/{report.stage}/{name}": value
             for report in self.reports
@@ -252,7 +249,10 @@ class NoiseInjection(Callback):
             )
         self._fired = None
         if self._probe is not None:  # features change, and with them the injected energy
-            self._measure(trainer)
+            device = pl_module.device
+            self._probe = mapped(self._probe, lambda t: t.to(device))  # it may be from a checkpoint
+            self.reports = measure(attachment, *self._probe)
+            self._log(trainer)
         if isinstance(self.schedule, Adaptive):
             done, held = share_done(trainer, trainer.current_epoch + 1), trainer.callback_metrics
             if "val/nll" not in held:
